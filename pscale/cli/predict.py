@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -78,11 +78,11 @@ def predict(path: Path, chosen: SuiteOptions, reports: Path, options: PredictOpt
             return replace(made, checked_ranks=checked)
 
         found = [*map(predict_one, cases)]
-        base = _base(run, profile, found, predict_one)
+        bases = _bases(run, profile, found, predict_one)
     described = str(options.network or "")
     whole = outlook(
         found,
-        base,
+        bases,
         profile,
         title=suite.title or suite.name,
         network=described,
@@ -156,24 +156,32 @@ def _check_machine(run: Run, here: Machine) -> None:
         )
 
 
-def _base(
+def _bases(
     run: Run, profile: Profile, found: Sequence[Prediction], predict_one: Callable[[Case], Prediction]
-) -> Prediction | None:
-    """Return the case that efficiencies refer to: with the least ranks, predicted or of the profile's run.
+) -> list[Prediction | None]:
+    """Return for each case the one its efficiency refers to: of the same work on the least ranks.
 
-    None where there is no other of the same model and number type; throughput suites compare no sizes.
+    It is predicted or of the profile's run; None where there is no other. Throughput suites compare no sizes.
     """
-    first = found[0].case
-    if first.scaling == "throughput":
-        return None
-    known = {pace.case for pace in profile.paces}
-    own = [case_of(run, case) for case in known]
-    alike = [case for case in own if (case.model, case.scaling) == (first.model, first.scaling)]
-    smallest = min((each.case.ranks for each in found), default=0)
-    smaller = [case for case in alike if case.ranks < smallest]
-    if smaller:
-        return predict_one(min(smaller, key=lambda case: case.ranks))
-    return min(found, key=lambda each: each.case.ranks) if len(found) > 1 else None
+    measured = [case_of(run, case) for case in {pace.case: None for pace in profile.paces}]
+    works: dict[Hashable, Prediction | None] = {}
+    for each in found:
+        work = _work(each.case)
+        if work not in works:
+            same = [other for other in found if _work(other.case) == work]
+            least = min(same, key=lambda other: other.case.ranks)
+            smaller = [case for case in measured if _work(case) == work and case.ranks < least.case.ranks]
+            if smaller:
+                least = predict_one(min(smaller, key=lambda case: case.ranks))
+            alone = len(same) == 1 and not smaller
+            works[work] = None if alone or each.case.scaling == "throughput" else least
+    return [works[_work(each.case)] for each in found]
+
+
+def _work(case: Case) -> Hashable:
+    """Return what cases share that do the same work on other ranks; in weak scaling on each rank."""
+    batch = case.train.batch / (case.ranks if case.scaling == "weak" else 1)
+    return case.scaling, batch, case.model, case.train.optimizer, case.precision, case.ghost
 
 
 def recorded_in(
@@ -249,6 +257,7 @@ def _document(whole: Outlook) -> dict[str, Any]:
                 "step_s": asdict(row.step_s),
                 "losses_s": dict(made.losses),
                 "efficiency": asdict(row.efficiency) if row.efficiency else None,
+                "base": row.base,
                 "factors": dict(row.factors),
                 "waits_s": [
                     {"rank": rank, "phase": phase, "wait_s": s} for (rank, phase), s in made.waits.items()

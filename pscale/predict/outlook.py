@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ _LOSSES = {  # what takes time from computing, in the order in which the factors
     "serialisation": ("bubble",),
     "transfer": ("transfer", "copy", "offload"),
 }
+_DOUBTFUL = 1.1
 WORDS = {
     "bubble": "the bubble of the pipeline",
     "imbalance": "waits for ranks that always compute longer",
@@ -33,7 +34,7 @@ class Row(NamedTuple):
 
     `shares` are of the step by kind of time. `factors` are by name: the shares of time that are not lost, and
     with a base case `overall`, their product: the efficiency times what the base keeps itself. Times and
-    efficiency have no interval where the prediction states none.
+    efficiency have no interval where the prediction states none. `base` is the label of the base case.
     """
 
     prediction: Prediction
@@ -44,6 +45,7 @@ class Row(NamedTuple):
     efficiency: Estimate | None
     shares: Mapping[str, float]
     factors: Mapping[str, float]
+    base: str
 
     @property
     def unchecked(self) -> bool:
@@ -74,7 +76,8 @@ def _row(prediction: Prediction, base: Prediction | None) -> Row:
         factors = {"overall": value * own, "computation": computation, **factors}
     case = prediction.case
     shares = {kind: seconds / step.value for kind, seconds in losses.items()}
-    return Row(prediction, case.id, case.label, case.ranks, step, efficiency, shares, factors)
+    label = base.case.label if base else ""
+    return Row(prediction, case.id, case.label, case.ranks, step, efficiency, shares, factors, label)
 
 
 def _work_rate(prediction: Prediction) -> float:
@@ -92,8 +95,8 @@ def training_hours(row: Row, goal: float) -> Estimate:
 class Outlook:
     """The predictions of a suite, with what a reader needs to judge them.
 
-    `base` is the label of the case that efficiencies refer to; empty without one. `measured` are step times
-    of cases of the profile's run that are among the predicted ones, by case. `trust` says how far to.
+    `base` are the labels of the cases that efficiencies refer to; empty without any. `measured` are step
+    times of cases of the profile's run that are among the predicted ones, by case. `trust` says how far to.
     """
 
     title: str
@@ -117,22 +120,36 @@ def joined(notes: Iterable[str]) -> list[str]:
 
 def outlook(
     predictions: Sequence[Prediction],
-    base: Prediction | None,
+    bases: Sequence[Prediction | None],
     profile: Profile,
     *,
     title: str,
     network: str,
     trust: Sequence[str],
 ) -> Outlook:
-    """Return what predictions from a profile say together."""
-    found = [_row(each, base) for each in predictions]
+    """Return what predictions from a profile say together; `bases` are those of their efficiencies."""
+    found = [_row(each, base) for each, base in zip(predictions, bases, strict=True)]
     return Outlook(
         title=title,
         origin=profile.origin,
         machine=f"{profile.machine.host}, {profile.machine.cpu_model}, {profile.machine.cores} cores",
         network=network,
         rows=tuple(found),
-        base=base.case.label if base else "",
+        base=", ".join(dict.fromkeys(each.base for each in found if each.base)),
         measured={case: profile.steps_s[case] for each in found if (case := each.case) in profile.steps_s},
-        trust=tuple(trust),
+        trust=(*trust, *_doubts(found)),
     )
+
+
+def _doubts(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield what to doubt about efficiencies."""
+    alone = [row.label for row in rows if not row.base and row.prediction.case.scaling != "throughput"]
+    if alone:
+        yield f"No efficiency of {', '.join(alone)}: no other size of this work was measured or is predicted."
+    above = [row for row in rows if row.efficiency and row.efficiency.value > _DOUBTFUL]
+    for row in above:
+        assert row.efficiency is not None
+        yield (
+            f"The efficiency of {row.label} is doubtful, {row.efficiency.value:.0%}: unless caches explain it, "
+            f"the step of {row.base} is predicted too long, or this one too short."
+        )

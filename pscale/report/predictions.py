@@ -73,7 +73,7 @@ def _steps(outlook: Outlook) -> Iterator[Table]:
 
 
 def _factors(outlook: Outlook) -> Iterator[Table]:
-    names = list(outlook.rows[0].factors)
+    names = list(max((row.factors for row in outlook.rows), key=lambda factors: len(factors)))  # noqa: PLW0108
     columns = (
         Column("case", fold=True, get="label"),
         Column("ranks", str, get=_ranks),
@@ -83,7 +83,7 @@ def _factors(outlook: Outlook) -> Iterator[Table]:
     )
     caption = (
         f"efficiency: work per core-second, relative to {outlook.base}; overall: product of the factors, "
-        f"which is the efficiency times the overall factor of {outlook.base}"
+        "which is the efficiency times the overall factor of that case"
     )
     caption = "; ".join([caption, *_mark(outlook)])
     yield from listed("Efficiency by size", outlook.rows, columns, caption=caption)
@@ -242,7 +242,7 @@ def _tiles(outlook: Outlook) -> Tiles:
     if row.efficiency:
         share = row.efficiency.value
         bounds = _bounds(row.efficiency, _percent)
-        note = "; ".join([*([bounds.text] if bounds else []), f"{outlook.base} is 100%"])
+        note = "; ".join([*([bounds.text] if bounds else []), f"{row.base} is 100%"])
         items.append(Tile(name="Efficiency", value=f"{share:.0%}", note=note, band=band(share)))
     checked = f"{row.prediction.checked_ranks:,}"
     items.append(Tile(name="Checked up to", value=checked, unit="ranks", note=unchecked))

@@ -95,6 +95,23 @@ def test_the_factors_multiply_to_overall_and_that_is_the_efficiency_times_what_t
         assert overall == pytest.approx(case["efficiency"]["value"] * kept)
 
 
+def test_an_efficiency_refers_to_fewer_ranks_of_the_same_work_or_there_is_none(suite, tmp_path, capsys):
+    weak = SUITE.replace("throughput", "weak").replace('"=8 * ranks"', '"=batch"')
+    suite.write_text(f"{weak}sweep: {{batch: [8, 64], ranks: [4, 16]}}\n".replace("ranks: 2\n", "", 1))
+    predict(suite, SuiteOptions(), tmp_path, asked(as_json=True))
+    cases = json.loads(capsys.readouterr().out)["cases"]
+    by_work = {case["label"]: case for case in cases}
+    for case in cases:
+        base = by_work[case["base"]]
+        assert base["label"].replace("4 ranks", "16 ranks") == case["label"] or base is case
+        rate = base["step_s"]["value"] / case["step_s"]["value"]
+        assert case["efficiency"]["value"] == pytest.approx(rate)
+    predict(suite, SuiteOptions(only="batch == 64 and ranks == 16"), tmp_path, asked(as_json=True))
+    document = json.loads(capsys.readouterr().out)
+    assert document["cases"][0]["efficiency"] is None
+    assert any("no other size of this work" in each for each in document["trust"])
+
+
 def test_beyond_the_ranks_that_were_checked_nothing_has_an_interval(suite, tmp_path, capsys):
     suite.write_text(SUITE.replace("throughput", "weak").replace('"=8 * ranks"', "8"))
     predict(suite, SuiteOptions(), tmp_path, asked(ranks="2,64", as_json=True))
