@@ -193,8 +193,16 @@ def recorded_in(
         return records.add(folder, [recorded(each, profile.hash, hashed) for each in found])
 
 
-def by_parts(run: Run, findings: Findings) -> Findings:
-    """Return findings with what the parts of a run's steps say of the sizes that were asked for."""
+def by_parts(run: Run, findings: Findings, sizes: Sequence[int]) -> Findings:
+    """Return findings with what the parts of a run's steps say of `sizes`, or why there is nothing to say."""
+    if not findings.rows("models"):
+        why = (
+            "the run compares no sizes, which only weak and strong scaling do; pscale predict SUITE --from "
+            "RUN --ranks N predicts a training suite on other numbers of ranks"
+        )
+        name = str(run.suite.get("name", ""))
+        none = row_of("models", model=0, series=name, asked=tuple(sizes), refusal=why)
+        return findings.replaced(models=[none], projections=[])
     laws = {
         (row.model, row.size): row.time_s
         for row in findings.rows("law_predictions")

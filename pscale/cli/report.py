@@ -70,7 +70,7 @@ def report(
     if predict:
         from pscale.cli.predict import by_parts  # it takes what predicts
 
-        findings = by_parts(run, findings)
+        findings = by_parts(run, findings, predict)
     match as_format:
         case "md":
             print(render_markdown(findings))

@@ -116,7 +116,7 @@ def predict(
     still = Walk(case, program, costs, _usual(program), None).run()
     lengths = np.concatenate([walk.lengths for walk in walks])
     step_s = _interval(lengths, len(chosen), profile, still.unsure_s)
-    notes = [*profile.notes, *costs.notes(), *(fabric.notes if fabric else ())]
+    notes = [*profile.notes, *_unlike(case, profile), *costs.notes(), *(fabric.notes if fabric else ())]
     if all(pace.case != case.id for pace in chosen):
         notes.append("how much launches, steps and ranks differ is taken from other cases")
     if lengths.size < draws:
@@ -132,6 +132,16 @@ def predict(
         notes=tuple(notes),
         checked_ranks=max(profile.ranks_of.values(), default=0),
     )
+
+
+def _unlike(case: Case, profile: Profile) -> Iterator[str]:
+    """Yield in what no traced case is like this one, although kernels depend on it."""
+    if case.model.dtype not in profile.dtypes:
+        traced = ", ".join(profile.dtypes)
+        yield f"{case.model.dtype} was not traced, only {traced}: kernels of another type differ in speed"
+    if case.threads not in profile.threads:
+        traced = ", ".join(map(str, profile.threads))
+        yield f"ranks of {case.threads} threads were not traced, only of {traced}: taken as equally fast"
 
 
 def usual_step_s(case: Case, program: StepProgram, costs: Costs) -> float:

@@ -150,6 +150,6 @@ def _doubts(rows: Sequence[Row]) -> Iterator[str]:
     for row in above:
         assert row.efficiency is not None
         yield (
-            f"The efficiency of {row.label} is doubtful, {row.efficiency.value:.0%}: unless caches explain it, "
-            f"the step of {row.base} is predicted too long, or this one too short."
+            f"The efficiency of {row.label}, {row.efficiency.value:.0%}, is doubtful: unless caches explain "
+            f"it, the step of {row.base} is predicted too long, or this one too short."
         )

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -29,7 +29,6 @@ from pscale.predict.step_program import Segment, StepProgram, step_program
 from pscale.results.events import AMONG_ALL, BETWEEN_TWO, TO_ROOT
 from pscale.results.step_time import Vector, steady, step_times
 
-FORMAT = 1
 QUANTILES = 64
 _LEAST_S = 1e-9
 _MOST_STEPS, _MOST_RANKS = 64, 64  # of a launch whose paces are kept
@@ -144,7 +143,8 @@ class Profile:
 
     `spread` is the standard deviation of the logarithm of a launch's step time around that of its case, known
     with `degrees` of freedom; NaN if every case had one launch. `steps_s` are the measured step times of all
-    good launches, by case. `notes` say what of the run was left out.
+    good launches, by case. `dtypes` and `threads` are those of the traced cases. `notes` say what of the run
+    was left out.
     """
 
     origin: str
@@ -156,6 +156,8 @@ class Profile:
     ranks_of: Mapping[str, int]
     spread: float
     degrees: int
+    dtypes: tuple[str, ...] = ()
+    threads: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -176,67 +178,14 @@ class Profile:
     @cached_property
     def hash(self) -> str:
         """Twelve hexadecimal digits of the content."""
-        text = json.dumps(self.to_dict(), sort_keys=True)
+        calls = [(key, vars(each)) for key, each in self.calls.items()]
+        text = json.dumps(vars(self) | {"calls": calls}, sort_keys=True, default=_plain)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain dictionaries, for JSON."""
-        return {
-            "format": FORMAT,
-            "origin": self.origin,
-            "machine": asdict(self.machine),
-            "segments": {key: _plain(asdict(each)) for key, each in self.segments.items()},
-            "calls": [{**key._asdict(), **_plain(asdict(each))} for key, each in self.calls.items()],
-            "paces": [_plain(asdict(each)) for each in self.paces],
-            "steps_s": {case: list(times) for case, times in self.steps_s.items()},
-            "ranks_of": dict(self.ranks_of),
-            "spread": self.spread if np.isfinite(self.spread) else None,
-            "degrees": self.degrees,
-            "notes": list(self.notes),
-        }
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Profile:
-        """Return what `to_dict` made; raises ResultsError for other formats."""
-        if document.get("format") != FORMAT:
-            raise ResultsError(f"a profile of format {document.get('format')}; this pscale reads {FORMAT}")
-        calls = [dict(each) for each in document["calls"]]
-        keys = [CallKey(*(each.pop(name) for name in CallKey._fields)) for each in calls]
-        return cls(
-            origin=document["origin"],
-            machine=Machine(**document["machine"]),
-            segments={
-                key: SegmentTimes(**{**each, "times": _distribution(each["times"])})
-                for key, each in document["segments"].items()
-            },
-            calls={
-                key: CallTimes(
-                    last=_distribution(each["last"]),
-                    late=_distribution(each["late"]),
-                    together=each["together"],
-                )
-                for key, each in zip(keys, calls, strict=True)
-            },
-            paces=tuple(
-                Paces(**each | {name: np.array(each[name]) for name in ("common", "calls", "own")})
-                for each in document["paces"]
-            ),
-            steps_s={case: tuple(times) for case, times in document["steps_s"].items()},
-            ranks_of=document["ranks_of"],
-            spread=float("nan") if document["spread"] is None else document["spread"],
-            degrees=document["degrees"],
-            notes=tuple(document["notes"]),
-        )
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _distribution(values: Mapping[str, Any] | None) -> Any:
-    return values and Distribution(values=np.array(values["values"]), count=values["count"])
+    """Return what JSON has for an array or the fields of an object."""
+    return value.tolist() if isinstance(value, np.ndarray) else vars(value)
 
 
 def case_of(run: Run, case: str) -> Case:
@@ -270,6 +219,8 @@ def _profile(run: Run) -> Profile:
         ranks_of={str(row["case"]): int(row["ranks"]) for row in records(steps[["case", "ranks"]])},
         spread=spread,
         degrees=degrees,
+        dtypes=tuple(sorted({launch.case.model.dtype for launch in launches})),
+        threads=tuple(sorted({launch.case.threads for launch in launches})),
         notes=tuple(notes),
     )
 
@@ -289,7 +240,9 @@ def _launches(run: Run) -> tuple[list[LaunchTimes], list[str]]:
     """Return the traced launches, steady steps alone, and what was left out in sentences."""
     if run.planned and all(map(no_training, run.planned.values())):
         raise UsageError(
-            f"{run.path}: is of another program; what is predicted is made of a run of pscale's own trainer"
+            f"{run.path}: has recorded calls of another program, whose steps on other ranks cannot be put "
+            f"together from parts; pscale report {run.path} --what-if NETWORK.yaml replays its calls on "
+            "another network, and for other sizes pscale predict needs a traced run of pscale's own trainer"
         )
     kept = traced(run)
     if not kept:
@@ -300,7 +253,7 @@ def _launches(run: Run) -> tuple[list[LaunchTimes], list[str]]:
     programs: dict[str, StepProgram] = {}
     found, notes = [], []
     for launch in kept:
-        if launch.case in run.bare:
+        if launch.case in run.bare or no_training(run.planned[launch.case]):
             continue
         try:
             case = case_of(run, launch.case)

@@ -27,7 +27,7 @@ from pscale.run_folders import prediction_file
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_SHORT = {"load balance": "balance", "serialisation": "serial."}  # names of factors for columns
+_SHORT = {"computation": "compute", "load balance": "balance", "serialisation": "serial."}  # for columns
 _NAMED = 3  # labels in a sentence
 _GROWS = 0.01  # of the step: less is not worth a sentence
 _BAND = 0.2  # opacity
@@ -73,7 +73,7 @@ def _steps(outlook: Outlook) -> Iterator[Table]:
 
 
 def _factors(outlook: Outlook) -> Iterator[Table]:
-    names = list(max((row.factors for row in outlook.rows), key=lambda factors: len(factors)))  # noqa: PLW0108
+    names = list(dict.fromkeys(name for row in outlook.rows for name in row.factors))
     columns = (
         Column("case", fold=True, get="label"),
         Column("ranks", str, get=_ranks),

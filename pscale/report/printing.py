@@ -33,7 +33,7 @@ def print_table(table: Table, console: Console) -> None:
             justify="right" if column.right else "left",
             overflow="fold" if column.fold else "ellipsis",
             width=_width(column, cells) if fits else None,  # which rich would work out again and again
-            min_width=min(_LEAST, longest) if column.fold else None,
+            min_width=min(_LEAST, longest) if column.fold else longest,  # a number is never cropped
             no_wrap=not column.fold,
         )
     for place, (tone, _) in enumerate(rows):

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pscale.cli.predict import PredictOptions, predict
+from pscale.analysis.findings import Findings
+from pscale.analysis.frames import load
+from pscale.cli.predict import PredictOptions, by_parts, predict
 from pscale.cli.prepare import SuiteOptions
 from pscale.errors import PlanError, ResultsError, SuiteError, UsageError
 from pscale.predict import simgrid
@@ -133,6 +135,36 @@ def test_json_has_what_the_terminal_says(suite, tmp_path, capsys):
     assert case["ranks"] == 2
     assert case["unchecked_beyond_ranks"] is None
     assert len(case["draws_s"]) == 20
+
+
+def test_no_number_of_a_table_is_cropped_at_80_columns(suite, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    weak = SUITE.replace("throughput", "weak").replace('"=8 * ranks"', "8").replace("ranks: 2\n", "")
+    plans = "sweep: {ranks: [4, 262144], reduction: [bucketed, all-reduce], clip: [1.0, 2.0]}\n"
+    suite.write_text(weak + plans)
+    predict(suite, SuiteOptions(), tmp_path, asked(draws=2))
+    tables = capsys.readouterr().out.partition("Notes")[0]
+    assert "…" not in tables
+    rows = [line.split() for line in tables.partition("Efficiency by size")[2].splitlines()]
+    sizes = [row for row in rows if "262,144*" in row]
+    assert len(sizes) == 4
+    assert all(cell.endswith("%") for row in sizes for cell in row[row.index("262,144*") + 1 :])
+
+
+def test_a_number_type_and_threads_that_were_not_traced_are_noted(suite, tmp_path, capsys):
+    suite.write_text(f"{SUITE}precision: bf16\nthreads: 3\n")
+    predict(suite, SuiteOptions(), tmp_path, asked(ranks="2", as_json=True))
+    (case,) = json.loads(capsys.readouterr().out)["cases"]
+    assert any(note.startswith("bf16 was not traced, only float32") for note in case["notes"])
+    assert any(note.startswith("ranks of 3 threads were not traced, only of 1") for note in case["notes"])
+
+
+def test_sizes_that_a_throughput_run_is_asked_for_are_refused_with_the_reason():
+    run = load(RUN)
+    findings = by_parts(run, Findings(run, predict=[8]), [8])
+    (model,) = findings.rows("models")
+    assert list(model.asked) == [8]
+    assert "compares no sizes" in model.refusal
 
 
 def test_what_was_recorded_before_stays_and_what_was_changed_does_not_count(suite, tmp_path, capsys):

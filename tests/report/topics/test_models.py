@@ -111,7 +111,7 @@ def test_the_law_beside_the_parts_is_that_of_the_size_and_not_of_the_line_in_the
     monkeypatch.setattr("pscale.cli.predict._parts", lambda _: (None, {}))
     monkeypatch.setattr("pscale.cli.predict._projected", lambda *_: {"step_s": Estimate(value=9.0)})
     run = load(path)
-    findings = by_parts(run, Findings(run, predict=[64]))
+    findings = by_parts(run, Findings(run, predict=[64]), [64])
     (law,) = (row for row in findings.rows("law_predictions") if row.part == "step" and not row.curve)
     (projection,) = findings.rows("projections")
     assert (projection.ranks, projection.law_s, projection.answer) == (64, law.time_s, "disagree")
