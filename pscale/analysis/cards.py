@@ -6,29 +6,24 @@ takes no longer than reading their cards. Figures are those of the report.
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pscale import atomic_files
-from pscale.analysis.difference import standing
-from pscale.analysis.stats import Estimate, Sample, base_of, lower_median, ratio, work_ratio
 from pscale.atomic_files import write_json
 from pscale.errors import ResultsError
 from pscale.run_folders import check, run_folders
 from pscale.run_shape import mismatch, trouble_of
 
+if TYPE_CHECKING:  # cards that are kept need no pandas
+    from pscale.analysis.findings import Findings
+    from pscale.analysis.frames import Run
+
 CARD = "card.json"
 _VERSION = 6
-_COLUMNS = (
-    *("case", "repeat", "status", "label", "series", "base", "scaling", "ranks", "threads", "batch"),
-    *("step_s", "step_resolution_s", "model_flops", "started_unix_s"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +59,13 @@ def cards(root: Path, suite: str | None = None) -> list[Card]:
     return sorted(found, key=lambda one: (one.begun_unix_s or 0.0, one.run), reverse=True)
 
 
-def card(folder: Path) -> Card:
-    """Return the card of a run, as it is kept if the run has not changed since."""
+def card(folder: Path, run: Run | None = None) -> Card:
+    """Return the card of a run, as it is kept if the run has not changed since; `run` where it is loaded."""
     stamp = _stamp(folder)
     kept = _kept(folder, stamp)
     if kept is not None:
         return kept
-    made = _made(folder)
+    made = _made(folder, run)
     with suppress(OSError):  # a folder that may only be read
         write_json(folder / CARD, {"version": _VERSION, "stamp": stamp, **asdict(made)})
     return made
@@ -103,8 +98,10 @@ def _kept(folder: Path, stamp: Sequence[int]) -> Card | None:
     return Card(**(known | {"path": str(folder)}))  # the folder may have been moved
 
 
-def _made(folder: Path) -> Card:
-    from pscale.results.store import Damaged, read_table  # noqa: PLC0415 - cards that are kept need no Arrow
+def _made(folder: Path, run: Run | None) -> Card:
+    from pscale.analysis.findings import Findings  # noqa: PLC0415 - see above
+    from pscale.analysis.frames import load  # noqa: PLC0415
+    from pscale.results.store import Damaged, read_table  # noqa: PLC0415
 
     damaged: list[Damaged] = []
     try:
@@ -112,152 +109,75 @@ def _made(folder: Path) -> Card:
         document = atomic_files.read_json(folder / "run.json")
         if trouble_of(document):
             return _unreadable(folder, "run.json is damaged")
-        planned = {case["id"]: case for case in document["cases"]}
-        rows = read_table(folder / "data", "cases", _COLUMNS, damaged).to_pylist()
+        read_table(folder / "data", "cases", ("case",), damaged)
+        findings = Findings(run or load(folder))
+        best = _best(findings)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, ResultsError) as error:
         return _unreadable(folder, str(error) if isinstance(error, ResultsError) else "run.json is damaged")
-    suite, provenance = document.get("suite", {}), document.get("provenance", {})
-    good = [row for row in rows if row["status"] == "ok"]
-    begun = [row["started_unix_s"] for row in rows if row["started_unix_s"]]
-    repeats = document.get("repeats") or 1
-    metric, best, at, answer = _best(rows, planned)
-    if best and metric == "efficiency":
-        answer = _answer(document, best, at)
-    if answer in {"holds", "falls short"} and _are_cores_taken(folder, at):
-        answer = "undecided"
+    run, suite = findings.source, document.get("suite", {})
+    good, begun = run.cases[run.cases["status"] == "ok"], run.cases["started_unix_s"].dropna()
     return Card(
         run=str(document.get("run") or folder.name),
         path=str(folder),
         suite=str(suite.get("name", "")),
         title=str(suite.get("title", "")),
-        begun_unix_s=min(begun) if begun else (folder / "run.json").stat().st_mtime,
-        cases=len(planned),
-        cases_ok=len({row["case"] for row in good}),
-        launches=len(rows),
-        failed=sum(row["status"] not in ("ok", "skipped") for row in rows),
-        pending=(Counter(dict.fromkeys(planned, repeats)) - _ended(rows, repeats)).total(),
-        ranks=max((row["ranks"] or 0 for row in good), default=0),
-        metric=metric,
-        value=best.value if best else None,
-        low=best.low if best else None,
-        high=best.high if best else None,
-        answer=answer,
-        at=planned.get(at, {}).get("label") or at,
-        host=str(provenance.get("machine", {}).get("host", "")),
+        begun_unix_s=float(begun.min()) if len(begun) else (folder / "run.json").stat().st_mtime,
+        cases=len(document["cases"]),
+        cases_ok=good["case"].nunique(),
+        launches=findings.launches,
+        failed=findings.unsuccessful,
+        pending=findings.pending,
+        ranks=int(good["ranks"].max()) if len(good) else 0,
+        host=str(run.machine.get("host", "")),
         trouble=f"{len(damaged)} parts cannot be read" if damaged else "",
+        **best,
     )
+
+
+_NO_FIGURE: dict[str, Any] = {
+    **dict.fromkeys(("metric", "at", "answer"), ""),
+    **dict.fromkeys(("value", "low", "high")),
+}
 
 
 def _unreadable(folder: Path, why: str) -> Card:
     counts = dict.fromkeys(("cases", "cases_ok", "launches", "failed", "pending", "ranks"), 0)
-    known: dict[str, Any] = counts | dict.fromkeys(("suite", "title", "metric", "at", "host", "answer"), "")
-    known |= dict.fromkeys(("value", "low", "high"))
-    begun = _stamp(folder)[0] * 1e-9
-    return Card(run=folder.name, path=str(folder), begun_unix_s=begun, trouble=why, **known)
+    known: dict[str, Any] = {
+        "run": folder.name,
+        "path": str(folder),
+        "begun_unix_s": _stamp(folder)[0] * 1e-9,
+    }
+    return Card(suite="", title="", host="", trouble=why, **(known | counts | _NO_FIGURE))
 
 
-def _ended(rows: Sequence[Mapping[str, Any]], repeats: int) -> Counter[str]:
-    """Return how many of the planned launches of each case have a row."""
-    launches = {(row["case"], row["repeat"]) for row in rows}
-    return Counter(case for case, repeat in launches if repeat < repeats)
+def _best(findings: Findings) -> dict[str, Any]:
+    """Return the best efficiency at the largest size; without any the largest throughput, and no interval.
 
-
-def _answer(document: Mapping[str, Any], found: Estimate, case: str) -> str:
-    """Return what the expectations of a run say to the efficiency of a case, the worst first."""
-    from pscale.analysis.expect import judged  # noqa: PLC0415 - cards that are kept need no pandas
-
-    asked = [entry for entry in document.get("expect") or [] if entry.get("metric") == "efficiency"]
-    about = [entry for entry in asked if entry.get("cases") is None or case in entry["cases"]]
-    answers = {judged(entry, found) for entry in about}
-    return next((answer for answer in ("falls short", "undecided", "holds") if answer in answers), "")
-
-
-def _are_cores_taken(folder: Path, case: str) -> bool:
-    """Tell whether others took so much of the cores of a case, or of its base, that neither is judged."""
-    from pscale.analysis import scaling  # noqa: PLC0415 - cards that are kept need no pandas
-    from pscale.analysis.findings import Findings  # noqa: PLC0415
-    from pscale.analysis.frames import load, restricted  # noqa: PLC0415
-    from pscale.analysis.interference import GRAVE  # noqa: PLC0415
-
-    try:
-        run = load(folder)
-    except ResultsError:
-        return True  # for all that is known
-    series = run.planned.get(case, {}).get("series")
-    findings = Findings(
-        restricted(run, {each["id"] for each in run.planned.values() if each.get("series") == series})
-    )
-    both = case, scaling.bases(findings.rows("cases")).get(case, case)
-    return any(row.share >= GRAVE for row in findings.rows("interference") if row.case in both)
-
-
-def _best(
-    rows: Sequence[Mapping[str, Any]], planned: Mapping[str, Any]
-) -> tuple[str, Estimate | None, str, str]:
-    """Return metric, value and case of the figure to show: the best efficiency at the largest size.
-
-    Without an efficiency it is the largest throughput, and last whether it is known to be the largest.
+    The answer to an efficiency is the worst of what is expected of it, that to a throughput undecided where
+    another case of as much work on as many cores may be faster.
     """
-    by_case: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        if row["status"] == "ok" and row["step_s"] and 0 < row["step_s"] < math.inf:
-            by_case.setdefault(row["case"], []).append(row)
-    left_out = {row["case"] for row in rows if row["status"] == "skipped"}
-    cases = [
-        _Case(case, by_case.get(case, ()), planned.get(case, {}))
-        for case in {**planned, **by_case}
-        if case not in left_out
-    ]
-    efficiencies = list(_efficiencies(cases))
-    if efficiencies:
-        _, value, case = max(efficiencies, key=lambda one: (one[0], one[1].value))
-        return "efficiency", value, case.id, ""
-    trained = [case for case in cases if case.batch and case.launches]
+    from pscale.analysis.difference import standing  # noqa: PLC0415 - see above
+    from pscale.analysis.scaling import step_samples  # noqa: PLC0415
+
+    cases = findings.rows("cases")
+    compared = [case for case in cases if case.efficiency and not case.base]
+    if compared:
+        best = max(compared, key=lambda case: (case.cores, case.efficiency.value))
+        asked = [each for each in findings.rows("expectations") if each.metric == "efficiency"]
+        answers = {each.answer for each in asked if each.case == best.case}
+        answer = next((each for each in ("falls short", "undecided", "holds") if each in answers), "")
+        return {
+            "metric": "efficiency",
+            **{name: getattr(best.efficiency, name) for name in ("value", "low", "high")},
+            "at": best.label,
+            "answer": answer,
+        }
+    trained = [case for case in cases if case.samples_per_s]
     if not trained:
-        return "", None, "", ""
-    best = max(trained, key=lambda case: case.batch / case.times.value)
+        return _NO_FIGURE
+    best = max(trained, key=lambda case: case.samples_per_s.value)
+    times = step_samples(findings.source)
     rivals = (case for case in trained if (case.batch, case.cores) == (best.batch, best.cores))
-    answer = "undecided" * any(_may_be_faster(case, best) for case in rivals)
-    return "samples_per_s", Estimate(value=best.batch / best.times.value), best.id, answer
-
-
-def _may_be_faster(case: _Case, best: _Case) -> bool:
-    return standing(case.times, best.times).answer == "undecided"
-
-
-class _Case:
-    """What the launches of a case say, of those that ended well; none where none did."""
-
-    def __init__(self, case: str, rows: Sequence[Mapping[str, Any]], planned: Mapping[str, Any]):
-        known = {**(rows[0] if rows else {}), **planned}
-        self.id = case
-        self.series, self.scaling = (known.get(name) or "" for name in ("series", "scaling"))
-        self.base = bool(known.get("base"))
-        self.cores = (known.get("ranks") or 1) * (known.get("threads") or 1)
-        self.batch = rows[0]["batch"] or 0 if rows else 0
-        self.work = (planned.get("workload") or {}).get("work")
-        self.launches = len(rows)
-        self.times = Sample(
-            medians=tuple(row["step_s"] for row in rows),
-            repeats=tuple(row["repeat"] for row in rows),
-            resolution=lower_median(row["step_resolution_s"] for row in rows),
-        )
-        flops = [row["model_flops"] for row in rows if row["model_flops"]]
-        self.flops = median(flops) if flops else None
-
-
-def _efficiencies(cases: Sequence[_Case]) -> Iterator[tuple[int, Estimate, _Case]]:
-    """Yield cores, efficiency and case of all that have a base other than themselves."""
-    series: dict[str, list[_Case]] = {}
-    for case in cases:
-        if case.scaling != "throughput":
-            series.setdefault(case.series, []).append(case)
-    for members in series.values():
-        base = base_of(members)
-        for case in members:
-            if base is not None and base.launches and case.launches and case is not base:
-                work = work_ratio(
-                    case.scaling, (case.cores, base.cores), (case.flops, base.flops), (case.work, base.work)
-                )
-                factor = work * base.cores / case.cores
-                yield case.cores, ratio(base.times, case.times, factor), case
+    undecided = any(standing(times[case.case], times[best.case]).answer == "undecided" for case in rivals)
+    figure = {"metric": "samples_per_s", "value": best.samples_per_s.value, "at": best.label}
+    return _NO_FIGURE | figure | {"answer": "undecided" * undecided}

@@ -232,14 +232,6 @@ def measured(metric: str, point: Row, tree: Row | None, unit: str) -> Estimate |
     return value.times(factor) if factor and value and math.isfinite(value.value) else None
 
 
-def judged(entry: Mapping[str, Any], value: Estimate) -> Answer:
-    """Return what a demand says to a value in the metric's own unit."""
-    asked = _asked(entry)
-    known = value.times(conversion(unit_of(asked.metric), asked.unit) or math.nan)
-    answer: Answer = _judged(asked, known).answer
-    return answer
-
-
 def _demand(entry: Mapping[str, Any], lower: float | None, upper: float | None) -> str:
     bounds = [("≥", lower), ("≤", upper)]
     demands = " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if bound is not None)

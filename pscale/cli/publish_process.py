@@ -11,6 +11,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
+from pscale.analysis.cards import card
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.cli import exit_code, fail, guard_outputs
@@ -53,6 +54,7 @@ def publish(folder: Path) -> bool:
             drawer.ask(findings, folder / "figures", FORMATS)
         answer = Answer.of(findings, page_of(findings))
         write(findings, answer, Pictures(sources=sources), drawer)
+    card(folder, run)  # `pscale list` of many runs reads cards alone
     print(json.dumps(answer.document()))
     return findings.complete and not run.pending
 

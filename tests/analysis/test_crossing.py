@@ -16,7 +16,7 @@ from pscale.analysis.overlay import overlay
 from pscale.config import Plan
 from pscale.report.exports import csv_tables
 from pscale.report.publish import draw_figures
-from pscale.report.topics.crossing import tables
+from pscale.report.topics.variants import crossings as tables
 
 BATCHES = (2, 4, 8, 16)
 TP, DP = Plan(tp=2), Plan(dp=2)

@@ -1,17 +1,64 @@
-"""Cases that differ in one choice alone: what it saves and costs beside the case without it."""
+"""Cases side by side: cost, figures of merit, and what one choice saves beside the case without it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from pscale.analysis.findings import Findings
+from pscale.analysis.stats import Estimate
 from pscale.report import text
-from pscale.report.table import Column, Table, listed
+from pscale.report.table import Column, Columns, Table, listed
 from pscale.report.topics.topic import Topic, case_column
 
 ON_TIME = (
     "NumPy has no products of 16 bits: operands are upcast to float32 and results rounded, which takes "
     "time. Time is not what 16 bits would save on hardware that has them; bytes and memory are."
+)
+
+
+def _costs(findings: Findings) -> Iterator[Table]:
+    """Yield the cost of every measured case."""
+    rows = findings.rows("costs")
+    work = "samples" if {cost.unit for cost in rows} - {""} == {"sample"} else "units of work"
+    columns: Columns = (
+        *(case_column(findings), "cores"),
+        Column("core time of a step", text.duration, get="core_s"),
+        Column(f"core-hours for 1M {work}", get="core_hours", write=text.number_3),
+        *(Column("cost over base", get="relative"), Column(get="relative", interval=True, wide=True)),
+    )
+    caption = "cost over base: core time for the same work, over that of the base case (1 / efficiency)"
+    caption *= any(cost.relative for cost in rows)
+    return listed("Cost", rows, columns, caption=caption, filled=True)
+
+
+COSTS = Topic(
+    name="costs",
+    title="Cost",
+    lead="Core time is cores × step time: what an allocation is charged for.",
+    tables=_costs,
+    files=("costs",),
+    rows_per_case=lambda _: 1,
+)
+
+
+def _merits(findings: Findings) -> Iterator[Table]:
+    """Yield every figure of every case."""
+
+    def bounds(value: Estimate) -> str:
+        return "–".join(map(text.number, value.stated)) if value.stated else text.MISSING
+
+    interval = Column("95% interval", bounds, interval=True, get="value")
+    launches = Column(get="launches", wide=True)
+    columns = (case_column(findings), "figure", "value", interval, "unit", "better", launches)
+    return listed("Figures of merit", findings.rows("merits"), columns, grouped=True, filled=True)
+
+
+MERITS = Topic(
+    name="merits",
+    title="Figures of merit",
+    lead="Figures of merit printed by the program: means over launches.",
+    tables=_merits,
+    files=("merits",),
 )
 
 

@@ -3,7 +3,7 @@
 import pytest
 from synthetic import Point, summary_of
 
-from pscale.report.topics import costs
+from pscale.report.topics.choices import COSTS
 
 
 def test_cost_is_cores_times_step_time_over_the_work_and_beside_the_base(tmp_path):
@@ -23,7 +23,7 @@ def test_cost_is_cores_times_step_time_over_the_work_and_beside_the_base(tmp_pat
     assert (eight.relative.low, eight.relative.high) == pytest.approx(
         (1 / efficiency.high, 1 / efficiency.low)
     )
-    (table,) = costs.tables(findings)
+    (table,) = COSTS.tables(findings)
     assert [column.name for column in table.columns][2:5] == [
         "core time of a step",
         "core-hours for 1M samples",
@@ -35,6 +35,6 @@ def test_cost_without_a_base_is_beside_nothing(tmp_path):
     findings = summary_of(tmp_path / "run", [Point(ranks=2, scaling="throughput", compute_s=0.1)])
     (cost,) = findings.rows("costs")
     assert cost.relative is None
-    (table,) = costs.tables(findings)
+    (table,) = COSTS.tables(findings)
     assert "cost over base" not in {column.name for column in table.columns}
     assert not table.caption

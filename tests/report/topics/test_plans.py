@@ -10,7 +10,7 @@ from pscale.analysis.columns import row
 from pscale.config import Plan
 from pscale.report import drawing
 from pscale.report.exports import csv_tables
-from pscale.report.topics import TOPICS, experts, pipeline, plans, resources
+from pscale.report.topics import TOPICS, experts, pipeline, resources, variants
 from pscale.report.topics.cases import figure as scaling
 from pscale.report.topics.problems import warnings
 
@@ -62,7 +62,7 @@ def test_all_cases_are_in_one_table_of_each_kind_and_the_ranking_comes_first(com
 
 
 def test_the_ranking_shows_how_much_slower_and_why(compared):
-    (table,) = plans.tables(compared)
+    (table,) = variants.ranking(compared)
     first, second = texts(table)
     assert (first["plan"], first["× fastest"], first["largest loss"]) == ("a", "1", "none")
     assert (second["plan"], second["× fastest"], second["largest loss"]) == ("b", "2", "exchange 50%")
@@ -115,9 +115,9 @@ def test_what_many_cases_suffer_from_is_said_once_with_the_figures_of_one():
 def test_plans_and_memory_are_drawn_in_place_of_a_scaling_that_there_is_not(compared):
     with drawing.styled():
         assert scaling(compared) is None
-        bars = plans.figure(compared).axes[0]
+        bars = variants.ranking_figure(compared).axes[0]
         assert [tick.get_text() for tick in bars.get_yticklabels()] == ["a", "b"]
-        assert "ranks share cores" in plans.figure(compared).get_suptitle()
+        assert "ranks share cores" in variants.ranking_figure(compared).get_suptitle()
         drawn = resources.figure(compared)
         assert [tick.get_text() for tick in drawn.axes[0].get_yticklabels()] == ["a", "b", "c"]
         labels = [text.get_text() for text in drawn.axes[0].texts]

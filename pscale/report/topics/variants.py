@@ -1,0 +1,305 @@
+"""Which of several variants is fastest: plans of the same work, and two variants over a swept number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pscale.analysis import messages
+from pscale.analysis.columns import Row
+from pscale.analysis.compare import RELEVANT, crossovers, decided
+from pscale.analysis.difference import EQUAL
+from pscale.analysis.findings import Findings
+from pscale.analysis.frames import grouped
+from pscale.report import text
+from pscale.report.figure_style import CAUSES, INK, KINDS, QUIET, Colour, describe, sized, wrapped
+from pscale.report.table import Column, Columns, Table, Tone, Written, listed
+from pscale.report.topics.topic import Topic, TopicFigure
+from pscale.report.vector import mark
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_BAR, _HEAD, _AXIS = 0.28, 0.34, 0.95  # inches: a bar with its gap, the title of a group, the axis and legend
+_MOST_BARS = 40
+_PARTS = {  # of a step: colour and name
+    "compute": (KINDS["compute"], "compute"),
+    "exchange": (KINDS["transfer"], "exchange"),
+    "bubble": (CAUSES["bubble"], "bubble"),
+    "wait": (KINDS["wait"], "other wait"),
+    "copies": (KINDS["copy"], "copies"),
+    "offload": (KINDS["offload"], "stalls for offloaded data"),
+}
+_VISIBLE = 0.002  # of a step
+_ROOM_OF_BARS = 1.1  # of the longest bar: up to there intervals are drawn
+_MARKS = {"equal": "=", "undecided": "?"}
+
+_MOST_PANELS = 4
+_LINE = 3  # values from which on a curve is drawn
+_FIRST = 2  # colour of a curve: a light band of it is not grey
+_ROOM = 1.6  # times the largest ratio, or the smallest: an interval that reaches further ends at the edge
+_ENDLESS = 1e3  # a ratio beyond every edge
+_DOUBLINGS = 4.0  # largest over smallest value from which on the axis is logarithmic
+
+
+def ranking(findings: Findings) -> Iterator[Table]:
+    """Yield, per group of plans of the same work, which is fastest and what costs the others."""
+    columns: Columns = (
+        Column("#", str, get=lambda plan: Written(plan.place, _MARKS.get(plan.answer, f"{plan.place}"))),
+        Column("plan", fold=True, get=lambda plan: plan.plan or findings.labels[plan.case]),
+        Column("step", text.duration, get=lambda plan: findings.case(plan.case).step_s),
+        Column("× fastest", get="ratio"),
+        Column(
+            "95% interval",
+            text.ratio_interval,
+            interval=True,
+            get=lambda plan: plan.ratio if plan.answer else "",
+        ),
+        Column("exchange", text.percent, wide=True, get="exchange"),
+        Column("bubble", text.percent, wide=True, get=lambda plan: plan.bubble or None),
+        *(Column(name, text.percent, wide=True, get=name) for name in ("wait", "compute")),
+        Column("copies", text.percent, wide=True, get=lambda plan: plan.copies or None),
+        Column("largest loss", get=_loss),
+        Column("to decide", fold=True, get=lambda plan: messages.need(plan) or None),
+    )
+    groups = grouped(findings.rows("ranking"), lambda plan: plan.group)
+    for group, plans in groups.items():
+        title = "Which plan is fastest" + (f": {text.clean(group)}" if group and len(groups) > 1 else "")
+        yield from listed(title, plans, columns, caption=_caption(plans), tone=_tone, filled=True)
+
+
+def _caption(plans: Sequence[Row]) -> str:
+    """Explain the words and signs that are there."""
+    answers = {plan.answer for plan in plans}
+    parts = {
+        "shares are of each plan's step": True,
+        f"= within {EQUAL:.0%} of the fastest": "equal" in answers,
+        "? undecided: the interval includes the opposite result": "undecided" in answers,
+        "extra compute: more than the plan that computes least": "extra" in {plan.loss for plan in plans},
+    }
+    return "; ".join(text for text, holds in parts.items() if holds)
+
+
+def _tone(plan: Row) -> Tone:
+    return "pending" if plan.answer == "undecided" else "good" if plan.place == 1 else ""
+
+
+def _loss(plan: Row) -> str:
+    return f"{messages.PLAN_LOSSES[plan.loss]} {getattr(plan, plan.loss):.0%}" if plan.loss else "none"
+
+
+def ranking_figure(findings: Findings) -> Figure | None:
+    """Draw the ranking where cases are plans side by side, a bar a plan; None elsewhere."""
+    from pscale.report import drawing
+
+    if not (findings.side_by_side and len(findings.ranking)):
+        return None
+    groups = grouped(findings.rows("ranking"), lambda plan: plan.group)
+    most = max(3, _MOST_BARS // len(groups))
+    rows = [min(most, len(plans)) for plans in groups.values()]
+    figure = drawing.canvas(9.2, _BAR * sum(rows) + _HEAD * len(rows) + _AXIS, text.heading(findings))
+    panels = figure.subplots(len(rows), 1, height_ratios=rows, sharex=True, squeeze=False)[:, 0]
+    steps_s = {case: point.step_s for case, point in findings.of_case("cases").items()}
+    longest = max(steps_s[plan.case].value for plans in groups.values() for plan in plans[:most])
+    for axes, (group, plans) in zip(panels, groups.items(), strict=True):
+        _bars(axes, findings, plans[:most], longest)
+        more = f" (the fastest {most} of {len(plans)})" if len(plans) > most else ""
+        if len(groups) > 1 or more:
+            axes.set_title(text.clean(group) + more)
+    panels[-1].set_xlabel("step time")
+    panels[-1].xaxis.set_major_formatter(lambda value, _: text.duration_3(value))
+    shown = {
+        words: colour
+        for name, (colour, words) in _PARTS.items()
+        if any(getattr(plan, name) > _VISIBLE for plan in findings.rows("ranking"))
+    }
+    drawing.below(figure, shown)
+    return figure
+
+
+def _bars(axes: Axes, findings: Findings, plans: Sequence[Row], longest: float) -> None:
+    """Draw a bar a plan, and its interval as far as it lies in the picture."""
+    from pscale.report import drawing
+
+    def part(plan: Row, name: str) -> drawing.Part:
+        (colour, words), share, point = _PARTS[name], getattr(plan, name), findings.case(plan.case)
+        time_s = share * point.step_s.value
+        hint = f"{point.label}: {words} {text.duration_3(time_s)}, {text.percent_1(share)} of the step"
+        return drawing.Part(time_s, colour, hint, point.case)
+
+    drawing.stacked(axes, {row: [part(plan, name) for name in _PARTS] for row, plan in enumerate(plans)})
+    for row, plan in enumerate(plans):
+        step_s = findings.case(plan.case).step_s
+        low, high = step_s.value if step_s.low is None else step_s.low, step_s.high or step_s.value
+        look: dict[str, Any] = {
+            "color": INK,
+            "zorder": 5,
+            "alpha": 0.45 if plan.answer == "undecided" else 1.0,
+        }
+        end = min(high, _ROOM_OF_BARS * longest)
+        axes.plot([low, end], [row, row], linewidth=1.4, **look)
+        if high > end:
+            axes.plot([end], [row], ">", markersize=4, **look)
+        sign = _MARKS.get(plan.answer, "")
+        label = f"{text.duration_3(step_s.value)}  {plan.ratio.value:.3g}× {sign}".rstrip()
+        drawing.write_beside(axes, max(step_s.value, end) + 0.015 * longest, row, label)
+    drawing.name_rows(axes, [plan.plan or findings.labels[plan.case] for plan in plans], 34)
+    axes.set_xlim(0, (_ROOM_OF_BARS + 0.18) * longest)
+
+
+PLANS = Topic(
+    name="plans",
+    title="Which plan is fastest",
+    lead="Plans of the same work on the same ranks. Plans as fast as the fastest share its place; "
+    "for plans marked ? this is undecided.",
+    tables=ranking,
+    files=("ranking",),
+    figure=TopicFigure(
+        name="plans",
+        title="Step time of every plan",
+        description="One bar per plan, fastest first, split into compute, exchange, "
+        "bubble, other wait, copies and stalls.",
+        draw=ranking_figure,
+    ),
+)
+
+
+def crossings(findings: Findings) -> Iterator[Table]:
+    """Yield, for every reference, the variants beside it at every value of the swept number."""
+    for (common, reference), rows in _references(findings).items():
+        named, field = text.clean(reference), _field(rows[0])
+        several = len({row.variant for row in rows}) > 1
+        beside = f"Variants beside {': '.join(filter(None, (common, reference)))}"
+        title = text.clean(beside if several else messages.variants(rows[0]))
+        columns: Columns = (
+            Column(get="variant", fold=True),
+            Column(field, get="value"),
+            Column(f"{named}, step", text.duration, get="reference_step_s"),
+            Column("step", text.duration, get="step_s"),
+            *("ratio", Column(get="ratio", interval=True)),
+            *(Column(get=name, wide=True) for name in ("rounds", "rounds_needed")),
+            Column("p", text.number_2, wide=True, get="p"),
+            Column("faster", fold=True, get=_faster),
+        )
+        yield from listed(
+            f"{title}, over {field}",
+            rows,
+            columns,
+            caption=f"ratio: step time relative to {named}, for launches paired by round; "
+            "faster: decided if p < 0.05, corrected for the number of values (Holm)",
+            grouped=True,
+            tone=lambda row: "pending" if row.answer == "undecided" else "",
+        )
+
+
+def _references(findings: Findings) -> Mapping[tuple[str, str], list[Row]]:
+    """Return the variants by what they are compared with."""
+    return grouped(findings.rows("crossings"), lambda row: (row.common, row.reference))
+
+
+def _field(row: Row) -> str:
+    return str(row.field).rpartition(".")[2]
+
+
+def _faster(row: Row) -> str:
+    names = {"faster": row.variant, "slower": row.reference, "undecided": "undecided"}
+    return str(names.get(row.answer, f"within {RELEVANT:.0%}"))
+
+
+def crossings_figure(findings: Findings) -> Figure | None:
+    """Draw the ratio of step times over the swept number, a panel a reference; None without variants."""
+    from pscale.report import drawing
+
+    every = [*_references(findings).values()]
+    if not every:
+        return None
+    groups = every[:_MOST_PANELS]
+    figure = drawing.canvas(9.2, 3.6 * len(groups), text.heading(findings))
+    drawing.count_drawn(figure, len(groups), len(every), "groups")
+    panels = figure.subplots(len(groups), 1, squeeze=False)[:, 0]
+    for axes, rows in zip(panels, groups, strict=True):
+        curves = [*grouped(rows, lambda row: row.variant).values()]
+        colours = drawing.distinct(_FIRST + len(curves))[_FIRST:]
+        _axes(axes, rows, curves[0])
+        for curve, colour in zip(curves, colours, strict=True):
+            _curve(axes, curve, colour)
+        if len(curves) == 1:
+            for turn in crossovers(rows):
+                axes.axvspan(*turn, color=QUIET, alpha=0.12, linewidth=0, zorder=1)
+        else:
+            ends = {
+                (text.clean(curve[-1].variant), colour): (curve[-1].value, curve[-1].ratio.value)
+                for curve, colour in zip(curves, colours, strict=True)
+            }
+            drawing.name_ends(axes, ends, 0.08, weight="bold")
+    return figure
+
+
+def _axes(axes: Axes, rows: Sequence[Row], curve: Sequence[Row]) -> None:
+    """Set the axes of all variants; texts lie where the first curve leaves room."""
+    first, alone = rows[0], len(curve) == len(rows)
+    values = sorted({row.value for row in rows})
+    ratios = [row.ratio.value for row in rows]
+    bounds = [bound for row in rows for bound in row.ratio.stated or () if bound]
+    low, high = min(1.0, *ratios), max(1.0, *ratios)
+    low, high = max(low / _ROOM, min([low, *bounds])), min(high * _ROOM, max([high, *bounds]))
+    room = 0.12 * (high - low) or 0.1  # all may be equal
+    if values[0] > 0 and values[-1] >= _DOUBLINGS * values[0]:
+        axes.set_xscale("log", base=2)
+    axes.set_xticks(values, [text.number(value) for value in values])
+    axes.minorticks_off()
+    axes.set_ylim(low - room, high + room)
+    axes.axhline(1.0, color=INK, linestyle="--", linewidth=1.2, zorder=3)
+    variant = wrapped(first.variant, 40, most=1) if alone else "variant"
+    reference = wrapped(first.reference, 40, most=1)
+    rising = ratios[len(curve) - 1] > ratios[0]  # corners that the curve leaves free
+    for height, name, left in ((0.97, reference, rising), (0.03, variant, not rising)):
+        side: dict[str, Any] = {"ha": "left" if left else "right", "va": "top" if height > 0.5 else "bottom"}
+        place: dict[str, Any] = {"transform": axes.transAxes, "fontsize": sized(8.5), "color": QUIET}
+        axes.text(0.01 if left else 0.99, height, f"{name} is faster", **side, **place)
+    axes.set_xlabel(_field(first))
+    axes.set_ylabel("ratio of step times")  # the title names both: it has more room
+    common = f"{wrapped(first.common, 40, most=1)}: " if first.common else ""
+    turn = "; grey: crossover" if alone and crossovers(rows) else ""
+    describe(axes, f"{common}{variant} / {reference}, with 95% intervals; filled: decided{turn}")
+
+
+def _curve(axes: Axes, rows: Sequence[Row], colour: Colour) -> None:
+    """Draw one variant; filled points are decided, and arrows mark intervals that go on beyond the edges."""
+    bounded = [row for row in rows if row.ratio.low is not None]
+    at = [row.value for row in bounded]
+    lows, highs = ([(row.ratio.stated or (0.0, _ENDLESS))[end] for row in bounded] for end in (0, 1))
+    if len(rows) >= _LINE:
+        axes.fill_between(at, lows, highs, color=colour, alpha=0.18, linewidth=0, zorder=2)
+        axes.plot([row.value for row in rows], [row.ratio.value for row in rows], color=colour)
+    axes.vlines(at, lows, highs, color=colour, linewidth=1.1, zorder=4)
+    for row in rows:
+        fill = colour if decided(row.answer) else "white"
+        (dot,) = axes.plot([row.value], [row.ratio.value], "o", color=colour, zorder=5, markerfacecolor=fill)
+        interval = f" (95% interval {text.ratio_interval(row.ratio)})" if row.ratio.stated else ""
+        value = f"{_field(row)} {text.number(row.value)}: {row.ratio.value:.3g}"
+        mark(dot, f"{value}{interval}, {_faster(row)}", row.case)
+    low, high = axes.get_ylim()
+    below = [value for value, bound in zip(at, lows, strict=True) if bound < low]
+    above = [value for value, bound in zip(at, highs, strict=True) if bound > high]
+    for edge, values, arrow in ((low, below, "v"), (high, above, "^")):
+        if values:  # the layout takes no point for one in the corner of the figure
+            axes.plot(values, [edge] * len(values), arrow, color=colour, markersize=sized(5), clip_on=False)
+
+
+CROSSING = Topic(
+    name="crossing",
+    title="Which variant is faster, and the crossover",
+    lead="Ratio of step times over the swept number, from launches paired by round, so that changes of the "
+    "machine affect both.",
+    tables=crossings,
+    files=("crossings",),
+    figure=TopicFigure(
+        name="crossing",
+        title="Ratio of step times over the swept number",
+        description="Step time of a variant over that of the reference, with its 95% interval, beside a "
+        "line at 1, where both are equally fast.",
+        draw=crossings_figure,
+    ),
+)
