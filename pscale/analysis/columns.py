@@ -714,7 +714,7 @@ def _bounds(name: str, values: Iterable[Estimate | None]) -> dict[str, NDArray[n
 
 
 def _typed(values: Sequence[Any] | NDArray[Any], unit: str) -> Any:
-    """Return values as texts, flags, whole numbers where all are known, or numbers."""
+    """Return values as texts, flags, whole numbers or numbers; unknown ones are missing, a text is empty."""
     if unit == "text":
         return np.array(["" if _unknown(value) else str(value) for value in values], object)
     if unit in ("texts", "series"):
@@ -722,7 +722,9 @@ def _typed(values: Sequence[Any] | NDArray[Any], unit: str) -> Any:
         found[:] = [() if value is None else tuple(value) for value in values]
         return found
     if unit == "flag":
-        return np.array([not _unknown(value) and bool(value) for value in values], bool)
+        gone = np.array([_unknown(value) for value in values], bool)
+        flags = np.array([value is not pd.NA and bool(value) for value in values], bool)
+        return pd.arrays.BooleanArray(flags & ~gone, gone) if gone.any() else flags
     if not isinstance(values, np.ndarray):
         values = [np.nan if _unknown(value) else value for value in values]
     numbers = np.asarray(values, np.float64)
@@ -770,7 +772,7 @@ def _cells(table: pd.DataFrame, name: str, column: Column) -> Sequence[Any]:
 def _plain(column: pd.Series[Any]) -> list[Any]:
     """Return the values of a column, unknown numbers as None."""
     values: list[Any] = column.tolist()
-    if column.dtype.kind in "Ob":
+    if column.dtype in (bool, object):
         return values
     return [None if value is pd.NA or value != value else value for value in values]  # noqa: PLR0124
 

@@ -3,10 +3,11 @@ from pathlib import Path
 import pytest
 from synthetic import Point, write_run
 
-from pscale.analysis.columns import FRAMES
+from pscale.analysis.columns import FRAMES, frame, rows
 from pscale.analysis.findings import Findings
-from pscale.analysis.frames import load
+from pscale.analysis.frames import load, records
 from pscale.errors import ResultsError
+from pscale.report.exports import csv_text
 from pscale.results.store import read_table
 
 GALLERY = Path(__file__).parents[2] / "reports" / "gallery"
@@ -97,3 +98,11 @@ def test_every_frame_has_the_declared_columns_in_their_units(run):
         for column, of in declared.columns.items():
             assert table[column].dtype.kind in KINDS.get(of.unit, "f"), f"{name}.{column}"
             assert of.unit != "share" or not (table[column] < 0).any(), f"{name}.{column}"
+
+
+def test_an_unknown_flag_stays_unknown_in_frames_rows_and_files():
+    given = [{"case": "a", "firm": True}, {"case": "b", "firm": False}, {"case": "c"}]
+    table = frame("verdicts", given, {})
+    assert [each.firm for each in rows("verdicts", table)] == [True, False, None]
+    assert [each["firm"] for each in records(table)] == [True, False, None]
+    assert csv_text(table[["case", "firm"]]).split() == ["case,firm", "a,True", "b,False", "c,"]
