@@ -1,21 +1,28 @@
-"""Caveats, which speak against trusting a number: each a sentence with figures and what to do about it."""
+"""Caveats, which speak against trusting a number: each a sentence with figures and what to do about it.
+
+Warnings are rules: a kind, a condition on the facts of a case, and a sentence. Notes say how to read
+intervals and rates of the run, and what recording cost.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import NormalDist
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from pscale.analysis import messages
+from pscale.analysis import merits, messages
 from pscale.analysis.columns import Row
 from pscale.analysis.difference import holm, p_value
+from pscale.analysis.environment import elsewhere, listed
 from pscale.analysis.frames import Run, bound, by_case, grouped, no_training
-from pscale.analysis.interference import BUSY, interference
-from pscale.analysis.reading import LIMIT, Unclear
+from pscale.analysis.interference import BUSY
+from pscale.analysis.network import where
+from pscale.analysis.reading import LIMIT
 from pscale.analysis.stats import Level, Sample, student_quantile
 from pscale.analysis.wording import duration, percent, plural
 
@@ -29,6 +36,274 @@ TREND = 0.02  # of the step time, from the first launch to the last
 TREND_P = 0.01
 TREND_LAUNCHES = 4
 REPLICAS = {"float32": 1e-5, "float64": 1e-12}  # relative
+_LOAD = 1.25  # over the cores that the run has used
+_TRACED = "Events were recorded: `pscale trace` writes those of a launch as a timeline for ui.perfetto.dev."
+_SHOWN = 0.02  # of the median step
+
+
+Rule = tuple[str, Callable[[Any], Any], str | Callable[[Any], str]]
+"""A kind of warning: when it holds, given the facts of a case, and what it says `of` them."""
+
+
+def said(rules: Iterable[Rule], facts: object) -> list[tuple[str, str]]:
+    """Return kind and text of the rules that hold."""
+    return [
+        (kind, text.format(of=facts) if isinstance(text, str) else text(facts))
+        for kind, when, text in rules
+        if when(facts)
+    ]
+
+
+def _is_gain(of: Any) -> bool:
+    """Tell whether an efficiency is above 100 % by more than its interval, wider where many are compared."""
+    known = of.point.efficiency
+    if known is None or known.low is None or of.point.base or not known.value > 1:
+        return False
+    normal = NormalDist()
+    wider = normal.inv_cdf(1 - 0.025 / of.compared) / normal.inv_cdf(0.975)
+    return bool(known.value * (known.low / known.value) ** wider > 1 + GAIN)
+
+
+def _figure(of: Any) -> tuple[str, Any]:
+    """Return the figure whose interval counts: with `repeat: auto` an efficiency, if there is one."""
+    if of.auto is None or of.point.efficiency is None:
+        return "step time", of.point.step_s
+    # A base has no figure of its own: how vague it is, its ratios say.
+    return "efficiency", None if of.point.base else of.point.efficiency
+
+
+def _is_vague(of: Any) -> bool:
+    figure = _figure(of)[1]
+    width = figure.half_width if figure else None
+    return width is not None and width > (of.auto["precision"] if of.auto else HALF_WIDTH)
+
+
+def _vague(of: Any) -> str:
+    (name, figure), auto, point = _figure(of), of.auto, of.point
+    launches = f"from {point.launches} launches"
+    known = f"The {name} is only known to ±{100 * figure.half_width:.2g}%, {launches}"
+    if figure.stated is None:
+        known = f"The {name} is uncertain by more than a factor of two, {launches} that differ too much"
+    if auto is None:
+        return f"{known}. Increase `repeat`, or use `--budget 3m`."
+    if auto.get("budget_s") is None and point.launches + point.failed < auto["most"]:
+        return f"{known} so far: the run is not finished. Start it again to continue."
+    asked = f"not to ±{100 * auto['precision']:.2g}% as requested"
+    spent = "`max_repeats` was reached" if auto.get("budget_s") is None else "the budget was spent"
+    return f"{known}, {asked}: {spent}. Stop other processes, or increase `--budget` or `max_repeats`."
+
+
+def _trend(trend: tuple[float, float], which: str) -> str:
+    slope, p = trend
+    known = f"at the end of the run than at the start (p {f'{p:.1g}' if p >= 1e-4 else '< 0.0001'})"
+    if slope > 0:
+        return (
+            f"{which} take {math.expm1(slope):.0%} longer {known}: "
+            "perhaps heat, or memory or disks filling up. Check clock and free memory, and measure again."
+        )
+    return (
+        f"{which} take {-math.expm1(slope):.0%} less time {known}: "
+        "perhaps files became cached, or other processes ended. Measure again, with `--wait-idle`."
+    )
+
+
+_CASE: tuple[Rule, ...] = (  # of every case that was launched
+    (
+        "ghost",
+        lambda of: of.planned.get("ghost", {}).get("gflops"),
+        lambda of: (
+            f"Compute was replaced by sleeping, at {of.planned['ghost']['gflops']:g} GFLOP/s per rank "
+            "(`ghost`); communication was real. Use these times for waits, transfers and bubbles, not for "
+            "compute."
+        ),
+    ),
+    ("injected", lambda of: of.point.injected, lambda of: messages.injected(of.point)),
+    (
+        "straggler",
+        lambda of: of.straggler,
+        lambda of: (
+            f"{messages.straggler(of.straggler)} "
+            + ("This delay was injected." if of.point.injected else messages.straggler_hint(of.straggler))
+        ),
+    ),
+    (
+        "deviation",
+        lambda of: of.times.mean > 0 and of.times.deviation >= DEVIATION * of.times.mean,
+        lambda of: (
+            f"Step times vary: standard deviation {of.times.deviation / of.times.mean:.0%} of the mean over "
+            f"{of.times.steps} steps. Stop other processes, or increase steps and repeats."
+        ),
+    ),
+    (
+        "extreme",
+        lambda of: (
+            of.times.mean > 0
+            and max(of.times.slowest - of.times.mean, of.times.mean - of.times.fastest)
+            >= EXTREME * of.times.mean
+        ),
+        lambda of: (
+            f"Some steps are outliers: fastest {duration(of.times.fastest)}, "
+            f"slowest {duration(of.times.slowest)}, mean {duration(of.times.mean)}. "
+            "The heat map shows which rank was late."
+        ),
+    ),
+    (
+        "unsteady",
+        lambda of: of.times.mean > 0 and of.times.unsteady > of.times.launches / 2,
+        lambda of: (
+            "Steps were still getting faster or slower in the second half of "
+            + (
+                "the launch. "
+                if of.times.launches == 1
+                else f"{of.times.unsteady} of {of.times.launches} launches. "
+            )
+            + ("Use more steps." if no_training(of.planned) else "Increase `train.warmup` or `train.steps`.")
+        ),
+    ),
+    (
+        "recording",
+        lambda of: of.launches.recording_ratio > RECORDING,
+        lambda of: (
+            f"Recording makes steps {of.launches.recording_ratio - 1:.1%} longer. "
+            + (
+                f"Recording a call costs {of.launches.recording_call_s * 1e6:.2g} µs, so this is noise: "
+                "repeat on a quiet machine."
+                if 1000 * of.launches.recording_call_s < 0.01 * of.launches.step_s
+                else "Use larger batches for fewer calls, and trust ratios between phases more than times."
+            )
+        ),
+    ),
+    (
+        "replicas",
+        lambda of: of.launches.replica_spread > REPLICAS.get(of.launches.dtype, REPLICAS["float32"]),
+        "Replicas differ by {of.launches.replica_spread:.1e} (relative) at the end, more than "
+        "rounding in {of.launches.dtype} explains: their weights have drifted apart. "
+        "Check the MPI library with `reduction: all-reduce`.",
+    ),
+    (
+        "loss",
+        lambda of: of.broken_loss,
+        lambda of: "The loss is not finite, from step {} of {}. Lower `train.lr`, or clip gradients.".format(
+            *of.broken_loss
+        ),
+    ),
+    (
+        "skipped",
+        lambda of: of.loss_scale and of.loss_scale.skipped_measured,
+        lambda of: (
+            f"{messages.loss_scale(of.loss_scale)}, because gradients overflowed; "
+            f"{of.loss_scale.skipped_measured} of them are measured steps, which are shorter without an "
+            "update. Increase `train.warmup`, or lower `precision.initial_scale`."
+        ),
+    ),
+    (
+        "digits",
+        lambda of: of.point.coarse_s and of.point.step_s,
+        lambda of: (
+            f"The program prints step times in units of {duration(of.point.coarse_s)}, so each is known to "
+            f"±{of.point.coarse_s / 2 / of.point.step_s.value:.1%} at best. "
+            "Print more digits, or do more work per launch."
+        ),
+    ),
+    ("interval", _is_vague, _vague),
+    ("trend", lambda of: of.trend, lambda of: _trend(of.trend, "Launches")),
+    (
+        "gain",
+        _is_gain,
+        lambda of: (
+            f"The efficiency is {percent(of.point.efficiency.value)}"
+            f"{messages.interval(of.point.efficiency)}, above 100%. Either the data of a core fit its cache "
+            "here but not in the base case, or the base case was slow for another reason: measure it again, "
+            "or choose a larger `base`."
+        ),
+    ),
+    (
+        "oversubscribed",
+        lambda of: 0 < of.cpus < of.point.cores,
+        lambda of: (
+            f"{messages.split_name(of.point)} share {plural(of.cpus, 'CPU')}, so timings are meaningless. "
+            "Fine for trying out plans, not for comparing them."
+        ),
+    ),
+)
+_RANKS: tuple[Rule, ...] = (  # of cases whose ranks observed their machine
+    (
+        "threads",
+        lambda of: of.seen.threads - {of.point.threads},
+        lambda of: (
+            f"BLAS used {', '.join(map(str, sorted(of.seen.threads - {of.point.threads})))} threads instead "
+            f"of {of.point.threads}. `pscale doctor` shows what limits it."
+        ),
+    ),
+    (
+        "idle",
+        lambda of: of.point.threads > 1 and of.seen.gemm_cores < BUSY * of.point.threads,
+        "In matrix products, the {of.point.threads} threads of a rank kept only "
+        "{of.seen.gemm_cores:.1f} cores busy: some shared a core with each other or with other "
+        "processes. Stop those; `pscale doctor` tells whether threads help here, and docs/blas.md how "
+        "to bind them.",
+    ),
+    (
+        "unaccounted",
+        lambda of: of.seen.unaccounted > UNACCOUNTED,
+        "{of.seen.unaccounted:.1%} of step time is outside all phases and missing from the breakdown.",
+    ),
+)
+MACHINE: tuple[Rule, ...] = (  # of those that told their wall time too; `cores`: the most of a case
+    (
+        "steal",
+        lambda of: of.seen.steal > 0.01,
+        "The hypervisor took {of.seen.steal:.0%} of the time of a rank's CPUs. "
+        "Use a dedicated machine, or more repeats.",
+    ),
+    (
+        "quota",
+        lambda of: of.seen.quota > 0.01,
+        "The control group's limit on CPU time stopped the ranks for {of.seen.quota:.0%} of the time. "
+        "Raise the limit, or use fewer ranks and threads.",
+    ),
+    (
+        "switches",
+        lambda of: of.seen.switches_per_s > 20,
+        lambda of: (
+            f"One rank had {of.seen.switches_per_s:.0f} involuntary context switches per second: another "
+            f"process uses its core. Stop that process{', bind ranks to cores' * (not bound(of.planned))}, "
+            "or leave a core free."
+        ),
+    ),
+    (
+        "others",
+        lambda of: of.seen.others > 0.10,
+        "Other processes used {of.seen.others:.2g} of the ranks' cores. Stop them.",
+    ),
+    (
+        "load",
+        lambda of: of.seen.load > _LOAD * of.cores + 1,
+        "The host's load was {of.seen.load:.3g}, but the run uses at most {of.cores} cores: "
+        "other processes were running too. Stop them.",
+    ),
+    (
+        "throttled",
+        lambda of: of.seen.throttles > 0,
+        "The processor was throttled (heat or power) {of.seen.throttles:.0f} times in "
+        "{of.seen.wall_s:.3g} s of steps. Cool it, limit its clock, or use fewer cores.",
+    ),
+    (
+        "frequency",
+        lambda of: of.seen.clock_spread > 0.10,
+        "The processor's clock varied between {of.seen.slowest_ghz:.2f} and {of.seen.fastest_ghz:.2f} "
+        "GHz (governor: {of.seen.governors}). Use the governor `performance`, or fix the clock.",
+    ),
+)
+_CLOCK: Rule = (  # of calls whose wait the clocks do not tell
+    "clock",
+    lambda call: call,
+    lambda call: (
+        f"Calls of {call.verb.replace('_', '-')} on {call.axis} wait {duration(call.wait_s)} on average, "
+        f"but the clocks of the nodes agree only to {duration(call.bound_s)}, over {LIMIT:.0%} of that. "
+        "So wait and transfer of these calls are shown as one."
+    ),
+)
 
 
 def caveats(
@@ -37,56 +312,56 @@ def caveats(
     times: Mapping[str, Sample],
     observed: Mapping[str, Mapping[str, Any]],
     *,
-    stragglers: Iterable[Row] = (),
-    loss_scaling: Iterable[Row] = (),
-) -> list[dict[str, str]]:
-    """Return all caveats: those about the whole run first, then case by case.
+    stragglers: Mapping[str, Row],
+    loss_scaling: Mapping[str, Row],
+) -> Iterator[dict[str, str]]:
+    """Yield all caveats: those about the whole run first, then case by case.
 
     `observed` is what ranks saw of their machine, as `observations` returns it.
     """
-    good = run.cases[run.cases["status"] == "ok"]
-    launched = _suspicious_launches(good)
-    stragglers_of, unclear = by_case(stragglers), by_case(run.unclear)
     trends = {} if run.origins else _of_trends(run.cases)  # several runs share no rounds
-    of_run = (*_of_run(run), *_of_work(run, points), *trends.pop("", ()))
-    found = [{"kind": kind, "case": "", "text": text} for kind, text in of_run]
+    of_all = [("trend", _trend(trends[""], "Launches of all cases"))] if "" in trends else []
+    for kind, text in (*_of_run(run), *_of_work(run, points), *of_all):
+        yield {"kind": kind, "case": "", "text": text}
+    launched, broken, unclear = *_launched(run), by_case(run.unclear)
     compared = sum(point.efficiency is not None and not point.base for point in points)
-    without_update = {each.case: each for each in loss_scaling if each.skipped_measured}
     cores = max((point.cores for point in points if point.launches), default=0)
-    for point in points:
-        if not point.launches:
-            continue
-        case = point.case
-        said = [
-            *_of_purpose(point, run.planned.get(case, {})),
-            *_of_stragglers(stragglers_of.get(case, []), point),
-            *_of_times(times.get(case), no_training(run.planned.get(case, {}))),
-        ]
-        said += _of_launches(launched[case]) if case in launched else []
-        said += _of_skipped(without_update[case]) if case in without_update else []
-        said += _of_digits(point)
-        said += _of_interval(point, run.document.get("auto"))
-        said += trends.get(case, ())
-        said += _of_gain(point, compared)
-        seen = observed.get(case)
-        said += _of_cores(_cpus(run, point, seen), point)
-        if seen:
-            said += _of_ranks(seen, point)
-            said += interference(seen, cores, bound=bound(run.planned.get(case, {})))
-        said += _of_clock(unclear.get(case, []))
-        found += [{"kind": kind, "case": case, "text": text} for kind, text in said]
-    return found
+    for point in (point for point in points if point.launches):
+        case, seen = point.case, observed.get(point.case)
+        facts = SimpleNamespace(
+            point=point,
+            planned=run.planned.get(case, {}),
+            times=times.get(case) or Sample(medians=()),
+            launches=SimpleNamespace(**launched[case]),
+            broken_loss=broken.get(case),
+            straggler=stragglers.get(case),
+            loss_scale=loss_scaling.get(case),
+            trend=trends.get(case),
+            auto=run.document.get("auto"),
+            compared=compared,
+            cores=cores,
+            cpus=_cpus(run, point, seen),
+            seen=SimpleNamespace(**seen or {}),
+        )
+        rules = _CASE + (_RANKS if seen else ()) + (MACHINE if seen and seen["wall_s"] > 0 else ())
+        clock = [each for call in unclear.get(case, ()) for each in said([_CLOCK], call)]
+        for kind, text in (*said(rules, facts), *clock):
+            yield {"kind": kind, "case": case, "text": text}
 
 
-def _suspicious_launches(good: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the launches of the cases of which `_of_launches` may have something to say."""
-    if good.empty:
-        return {}
-    least = np.array([REPLICAS.get(dtype, REPLICAS["float32"]) for dtype in good["dtype"]])
-    odd = (good["recording_ratio"] > RECORDING) | (good["replica_spread"] > least)
-    odd |= np.array([losses is not None and not np.isfinite(losses).all() for losses in good["losses"]], bool)
-    chosen = good[good["case"].isin(good.loc[odd, "case"])]
-    return {str(case): rows for case, rows in chosen.groupby("case")}
+def _launched(run: Run) -> tuple[dict[str, Mapping[str, Any]], dict[str, tuple[int, int]]]:
+    """Return what the launches of each case cost, and the first step whose loss is not finite."""
+    good = run.cases[run.cases["status"] == "ok"]
+    groups = good.groupby("case")
+    table = groups[["recording_ratio", "recording_call_s", "step_s"]].median()
+    table = table.assign(replica_spread=groups["replica_spread"].max(), dtype=groups["dtype"].first())
+    broken: dict[str, tuple[int, int]] = {}
+    for case, losses in good.loc[good["losses"].notna(), ["case", "losses"]].itertuples(index=False):
+        bad = np.flatnonzero(~np.isfinite(losses))
+        if len(bad):
+            broken.setdefault(str(case), (int(bad[0]), len(losses)))
+    known: dict[str, Any] = {str(case): row for case, row in table.to_dict("index").items()}
+    return known, broken
 
 
 def _of_run(run: Run) -> Iterator[tuple[str, str]]:
@@ -134,8 +409,8 @@ def _of_work(run: Run, points: Sequence[Row]) -> Iterator[tuple[str, str]]:
             return
 
 
-def _of_trends(cases: pd.DataFrame) -> dict[str, list[tuple[str, str]]]:
-    """Warn, by case or for "" of all, of launches that take the longer or the shorter the later they begin.
+def _of_trends(cases: pd.DataFrame) -> dict[str, tuple[float, float]]:
+    """Return slope and p, by case or for "" of all, of launches that take longer or shorter the later.
 
     Launches of a round share the state of the machine, so that rounds are what shows a trend of all cases.
     """
@@ -147,8 +422,8 @@ def _of_trends(cases: pd.DataFrame) -> dict[str, list[tuple[str, str]]]:
     return of_run or _trends({str(case): rows for case, rows in table.groupby(names)})
 
 
-def _trends(tables: Mapping[str, pd.DataFrame]) -> dict[str, list[tuple[str, str]]]:
-    """Return the warnings on tables of start and logarithm of time whose slope chance does not explain."""
+def _trends(tables: Mapping[str, pd.DataFrame]) -> dict[str, tuple[float, float]]:
+    """Return slope and p of the tables of start and logarithm of time that chance does not explain."""
     known = {name: _slope(rows) for name, rows in tables.items() if len(rows) >= TREND_LAUNCHES}
     large = {
         name: p_value(level) or 0.0
@@ -156,11 +431,7 @@ def _trends(tables: Mapping[str, pd.DataFrame]) -> dict[str, list[tuple[str, str
         if abs(level.value) > max(math.log1p(TREND), student_quantile(level.degrees) * (level.error or 0.0))
     }
     corrected = dict(zip(known, holm([large.get(name, 1.0) for name in known]), strict=True))
-    return {
-        name: [("trend", _trend_text(known[name].value, p, name))]
-        for name, p in corrected.items()
-        if p < TREND_P
-    }
+    return {name: (known[name].value, p) for name, p in corrected.items() if p < TREND_P}
 
 
 def _slope(rows: pd.DataFrame) -> Level:
@@ -171,153 +442,6 @@ def _slope(rows: pd.DataFrame) -> Level:
     slope = float(start @ time) / squares
     left = time - slope * start
     return Level(value=slope, error=math.sqrt(float(left @ left) / degrees / squares), degrees=degrees)
-
-
-def _trend_text(slope: float, p: float, case: str) -> str:
-    which = "Launches" if case else "Launches of all cases"
-    known = f"at the end of the run than at the start (p {f'{p:.1g}' if p >= 1e-4 else '< 0.0001'})"
-    if slope > 0:
-        return (
-            f"{which} take {math.expm1(slope):.0%} longer {known}: "
-            "perhaps heat, or memory or disks filling up. Check clock and free memory, and measure again."
-        )
-    return (
-        f"{which} take {-math.expm1(slope):.0%} less time {known}: "
-        "perhaps files became cached, or other processes ended. Measure again, with `--wait-idle`."
-    )
-
-
-def _of_purpose(point: Row, planned: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if speed := planned.get("ghost", {}).get("gflops"):
-        yield (
-            "ghost",
-            f"Compute was replaced by sleeping, at {speed:g} GFLOP/s per rank (`ghost`); communication was "
-            "real. Use these times for waits, transfers and bubbles, not for compute.",
-        )
-    if point.injected:
-        yield "injected", messages.injected(point)
-
-
-def _of_stragglers(stragglers: Iterable[Row], point: Row) -> Iterator[tuple[str, str]]:
-    for rank in stragglers:
-        hint = "This delay was injected." if point.injected else messages.straggler_hint(rank)
-        yield "straggler", f"{messages.straggler(rank)} {hint}"
-
-
-def _of_times(sample: Sample | None, of_program: bool) -> Iterator[tuple[str, str]]:
-    if sample is None or not sample.steps or not sample.mean > 0:
-        return
-    if sample.deviation >= DEVIATION * sample.mean:
-        yield (
-            "deviation",
-            f"Step times vary: standard deviation {sample.deviation / sample.mean:.0%} of the mean over "
-            f"{sample.steps} steps. Stop other processes, or increase steps and repeats.",
-        )
-    extreme = max(sample.slowest - sample.mean, sample.mean - sample.fastest)
-    if extreme >= EXTREME * sample.mean:
-        yield (
-            "extreme",
-            f"Some steps are outliers: fastest {duration(sample.fastest)}, "
-            f"slowest {duration(sample.slowest)}, mean {duration(sample.mean)}. "
-            "The heat map shows which rank was late.",
-        )
-    if sample.unsteady > sample.launches / 2:
-        where = "the launch" if sample.launches == 1 else f"{sample.unsteady} of {sample.launches} launches"
-        remedy = "Use more steps" if of_program else "Increase `train.warmup` or `train.steps`"
-        yield (
-            "unsteady",
-            f"Steps were still getting faster or slower in the second half of {where}. {remedy}.",
-        )
-
-
-def _of_digits(point: Row) -> Iterator[tuple[str, str]]:
-    if point.coarse_s and point.step_s:
-        share = point.coarse_s / 2 / point.step_s.value
-        yield (
-            "digits",
-            f"The program prints step times in units of {duration(point.coarse_s)}, so each is known to "
-            f"±{share:.1%} at best. Print more digits, or do more work per launch.",
-        )
-
-
-def _of_gain(point: Row, compared: int) -> Iterator[tuple[str, str]]:
-    """Warn of an efficiency above 100 % by more than its interval, which is wider where many are compared."""
-    known = point.efficiency
-    if known is None or known.low is None or point.base or not known.value > 1:
-        return
-    normal = NormalDist()
-    wider = normal.inv_cdf(1 - 0.025 / compared) / normal.inv_cdf(0.975)
-    if known.value * (known.low / known.value) ** wider > 1 + GAIN:
-        yield (
-            "gain",
-            f"The efficiency is {percent(known.value)}{messages.interval(known)}, above 100%. Either the "
-            "data of a core fit its cache here but not in the base case, or the base case was slow for "
-            "another reason: measure it again, or choose a larger `base`.",
-        )
-
-
-def _of_interval(point: Row, auto: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
-    """Say which figure is known too vaguely: with `repeat: auto` an efficiency, if there is one."""
-    compared = auto is not None and point.efficiency is not None
-    if compared and point.base:  # no figure of its own: how vague it is, its ratios say
-        return
-    name, figure = ("efficiency", point.efficiency) if compared else ("step time", point.step_s)
-    width = figure.half_width if figure else None
-    if figure is None or width is None or width <= (auto["precision"] if auto else HALF_WIDTH):
-        return
-    launches = f"from {point.launches} launches"
-    known = f"The {name} is only known to ±{100 * width:.2g}%, {launches}"
-    if figure.stated is None:
-        known = f"The {name} is uncertain by more than a factor of two, {launches} that differ too much"
-    if auto is None:
-        yield "interval", f"{known}. Increase `repeat`, or use `--budget 3m`."
-    elif auto.get("budget_s") is None and point.launches + point.failed < auto["most"]:
-        yield "interval", f"{known} so far: the run is not finished. Start it again to continue."
-    else:
-        asked = f"not to ±{100 * auto['precision']:.2g}% as requested"
-        spent = "`max_repeats` was reached" if auto.get("budget_s") is None else "the budget was spent"
-        yield (
-            "interval",
-            f"{known}, {asked}: {spent}. Stop other processes, or increase `--budget` or `max_repeats`.",
-        )
-
-
-def _of_launches(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    ratio, call_s, step_s = (
-        rows[name].median() for name in ("recording_ratio", "recording_call_s", "step_s")
-    )
-    if ratio > RECORDING:
-        advised = (
-            f"Recording a call costs {call_s * 1e6:.2g} µs, so this is noise: repeat on a quiet machine."
-            if 1000 * call_s < 0.01 * step_s
-            else "Use larger batches for fewer calls, and trust ratios between phases more than times."
-        )
-        yield "recording", f"Recording makes steps {ratio - 1:.1%} longer. {advised}"
-    spread, dtype = rows["replica_spread"].max(), str(rows["dtype"].iloc[0])
-    if spread > REPLICAS.get(dtype, REPLICAS["float32"]):
-        yield (
-            "replicas",
-            f"Replicas differ by {spread:.1e} (relative) at the end, more than rounding in {dtype} explains: "
-            "their weights have drifted apart. Check the MPI library with `reduction: all-reduce`.",
-        )
-    for losses in rows["losses"].dropna():
-        bad = [step for step, loss in enumerate(losses) if not math.isfinite(loss)]
-        if bad:
-            yield (
-                "loss",
-                f"The loss is not finite, from step {bad[0]} of {len(losses)}. "
-                "Lower `train.lr`, or clip gradients.",
-            )
-            break
-
-
-def _of_skipped(course: Row) -> Iterator[tuple[str, str]]:
-    yield (
-        "skipped",
-        f"{messages.loss_scale(course)}, because gradients overflowed; {course.skipped_measured} of them are "
-        "measured steps, which are shorter without an update. "
-        "Increase `train.warmup`, or lower `precision.initial_scale`.",
-    )
 
 
 def _cpus(run: Run, point: Row, seen: Mapping[str, Any] | None) -> int:
@@ -333,42 +457,100 @@ def _cpus(run: Run, point: Row, seen: Mapping[str, Any] | None) -> int:
     return int(usable * min(nodes, math.ceil(point.ranks / wanted)))
 
 
-def _of_cores(cpus: int, point: Row) -> Iterator[tuple[str, str]]:
-    if 0 < cpus < point.cores:
+def notes(
+    run: Run, points: Sequence[Row], times: Mapping[str, Sample], *, bare: Run | None, traced: bool
+) -> Iterator[str]:
+    """Yield what a reader has to know; `bare` is the run that calls are set beside."""
+    yield from run.gaps
+    yield from run.document.get("notes", ())
+    yield from merits.notes(run)
+    yield from _of_clocks(run.ranks["clock_bound_s"].max())
+    yield from _of_launches([point for point in points if point.step_s], run.document.get("auto"))
+    yield from _of_medians(points, times)
+    yield from filter(None, [recording_note(run), where(bare, elsewhere(run, bare)) if bare else ""])
+    yield from _of_pace(run.paces.values())
+    if traced:
+        yield _TRACED
+
+
+def _of_pace(launches: Collection[Sequence[float]]) -> Iterator[str]:
+    if launches:
+        low, middle, high = np.quantile(np.concatenate([*launches]), [0.05, 0.5, 0.95])
         yield (
-            "oversubscribed",
-            f"{messages.split_name(point)} share {plural(cpus, 'CPU')}, so timings are meaningless. "
-            "Fine for trying out plans, not for comparing them.",
+            "The pace of the machine varied: a fixed piece of work between steps took "
+            f"{duration(float(middle))} (median), 90% of the time within {low / middle - 1:+.0%} to "
+            f"{high / middle - 1:+.0%}. `pscale compare` corrects for it."
         )
 
 
-def _of_ranks(seen: Mapping[str, Any], point: Row) -> Iterator[tuple[str, str]]:
-    busy = seen["gemm_cores"]
-    if got := sorted(seen["threads"] - {point.threads}):
+def _of_medians(points: Sequence[Row], times: Mapping[str, Sample]) -> Iterator[str]:
+    """Yield in which cases slow steps lengthen the mean step beyond the median."""
+    longer = {
+        point.label: times[point.case].mean / times[point.case].value - 1 for point in points if point.steps
+    }
+    apart = [f"{label} {change:+.1%}" for label, change in longer.items() if abs(change) >= _SHOWN]
+    if apart:
         yield (
-            "threads",
-            f"BLAS used {', '.join(map(str, got))} threads instead of {point.threads}. "
-            "`pscale doctor` shows what limits it.",
-        )
-    if point.threads > 1 and busy < BUSY * point.threads:
-        yield (
-            "idle",
-            f"In matrix products, the {point.threads} threads of a rank kept only {busy:.1f} cores busy: "
-            "some shared a core with each other or with other processes. Stop those; `pscale doctor` tells "
-            "whether threads help here, and docs/blas.md how to bind them.",
-        )
-    if seen["unaccounted"] > UNACCOUNTED:
-        yield (
-            "unaccounted",
-            f"{seen['unaccounted']:.1%} of step time is outside all phases and missing from the breakdown.",
+            "Step times and efficiencies are medians. Lost time and the factors of efficiency include every "
+            "step, so slow steps lower `parallel` and raise `computation`. Mean step relative to the "
+            f"median: {listed(apart, most=8)}."
         )
 
 
-def _of_clock(unclear: Sequence[Unclear]) -> Iterator[tuple[str, str]]:
-    for call in unclear:
+def _of_clocks(bound_s: float) -> Iterator[str]:
+    if bound_s > 0:
         yield (
-            "clock",
-            f"Calls of {call.verb.replace('_', '-')} on {call.axis} wait {duration(call.wait_s)} on average, "
-            f"but the clocks of the nodes agree only to {duration(call.bound_s)}, over {LIMIT:.0%} of that. "
-            "So wait and transfer of these calls are shown as one.",
+            "The clocks of the nodes were synchronised: times of a rank differ from rank 0's clock by at "
+            f"most {duration(bound_s)}."
         )
+
+
+def _most(auto: Mapping[str, Any]) -> str:
+    budget_s = auto.get("budget_s")
+    return f"{auto['most']} per case" if budget_s is None else f"for {duration(budget_s)}"
+
+
+def _of_launches(good: Sequence[Row], auto: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield what is to be known of the intervals and rates of cases that were measured."""
+    if auto and good:
+        counts = sorted(point.launches for point in good)
+        yield (
+            "Launches were repeated until efficiencies (or step times, without efficiencies) were known to "
+            f"±{100 * auto['precision']:.3g}%, at most {_most(auto)} (`repeat: auto`): "
+            f"{counts[0]} to {counts[-1]} launches per case."
+        )
+    if any(point.launches == 1 and point.batch for point in good):  # a program is watched once
+        yield (
+            "Cases with one launch have no interval, which needs several launches: set `repeat: 3` or more."
+        )
+    if dropped := [point for point in good if point.dropped]:
+        shares = [f"{point.label}: {point.dropped} of {point.dropped + point.steps}" for point in dropped]
+        yield (
+            "Extra warm-up steps, detected beyond `warmup` and excluded from step times "
+            f"(no other step is excluded): {listed(shares, most=8)}."
+        )
+    if any(point.peak_fraction for point in good):
+        yield (
+            "GFLOP/s counts model FLOPs (causal attention); `of peak` is executed FLOPs relative to the "
+            "matrix-product peak measured in the same job on the same cores."
+        )
+
+
+def recording_note(run: Run) -> str:
+    """Say by how much recording lengthens steps, and what a call costs; empty where it was not measured."""
+    good = run.cases[(run.cases["status"] == "ok") & run.cases["recording_ratio"].notna()]
+    if good.empty:
+        return ""
+    of_case = good.groupby("case")["recording_ratio"].median() - 1
+    call_s = good["recording_call_s"].median()
+    low, high = of_case.min(), of_case.max()
+    change = f"{low:+.1%}" if len(of_case) == 1 else f"{low:+.1%} to {high:+.1%} by case"
+    said = (
+        f"Recording overhead in step time: {change} "
+        "(median over pairs of steps with and without it; below 0: noise)"
+    )
+    spent = (run.ranks["events"] * call_s / run.ranks["wall_s"]).max()
+    if call_s > 0 and spent > 0:
+        each = f"an event takes {call_s * 1e6:.2g} µs"
+        said += f"; {each}, all events of a rank at most {spent:.2%} of its steps"
+    return f"{said}."

@@ -22,14 +22,12 @@ from pscale.analysis import (
     scaling,
     steps,
 )
-from pscale.analysis.caveats import caveats
+from pscale.analysis.caveats import caveats, notes
 from pscale.analysis.columns import FRAMES, Row, frame, rows
 from pscale.analysis.frames import SHOWN, Run, by_case, grouped, shortened
 from pscale.analysis.memory import memory
 from pscale.analysis.messages import Headline
-from pscale.analysis.notes import notes
 from pscale.analysis.settings import setting_columns
-from pscale.analysis.stats import Sample
 from pscale.analysis.threads import thread_times
 from pscale.analysis.timeline import timeline
 from pscale.analysis.verdict import EVIDENCE, verdicts
@@ -39,33 +37,11 @@ from pscale.simulator.network import Network
 FORMAT = 3
 
 
-def _declared(
-    name: str, work: Callable[[Any], pd.DataFrame | Iterable[Mapping[str, Any] | Row]]
-) -> cached_property[pd.DataFrame]:
-    """Return a property that keeps the declared frame of the rows that a function of findings returns."""
-    return cached_property(lambda self: frame(name, work(self), self.labels))
+class _Frame(cached_property[pd.DataFrame]):
+    """A declared frame of the rows that a function of findings returns."""
 
-
-def _table(
-    work: Callable[[Any], pd.DataFrame | Iterable[Mapping[str, Any] | Row]],
-) -> cached_property[pd.DataFrame]:
-    """Return a property that keeps the declared frame of the rows that the method of its name returns."""
-    return _declared(work.__name__, work)
-
-
-def _choice(name: str) -> cached_property[pd.DataFrame]:
-    """Return a property that keeps the frame of the cases that differ in one choice alone."""
-
-    def choices(findings: Findings) -> Iterable[Mapping[str, Any]]:
-        cases, times = findings.rows("cases"), findings._times
-        return contrasts.choices(name, findings.source, cases, times, lambda: findings._costs)
-
-    return _declared(name, choices)
-
-
-def _model(name: str) -> cached_property[pd.DataFrame]:
-    """Return a property that keeps one of the frames of fitted laws."""
-    return _declared(name, lambda findings: findings._models[name])
+    def __init__(self, work: Callable[[Findings], pd.DataFrame | Iterable[Mapping[str, Any] | Row]]):
+        super().__init__(lambda findings: frame(str(self.attrname), work(findings), findings.labels))
 
 
 class Findings:
@@ -110,8 +86,7 @@ class Findings:
             if not isinstance(findings[name], pd.DataFrame):
                 findings[name] = frame(name, [row._asdict() for row in findings[name]], self.labels)
         other = object.__new__(Findings)
-        kept = {name: value for name, value in self.__dict__.items() if name != "_series"}
-        other.__dict__ = {**kept, "_rows": {}, "_of_case": {}, **findings}
+        other.__dict__ = {**self.__dict__, "_rows": {}, "_of_case": {}, **findings}
         return other
 
     def rows(self, name: str) -> list[Row]:
@@ -160,7 +135,7 @@ class Findings:
     def title(self) -> str:
         """The title of the suite, which says so where delays were injected."""
         title = str(self.source.suite.get("title") or self.suite)
-        return f"{title} (with injected delays)" if any(row.injected for row in self.rows("cases")) else title
+        return f"{title} (with injected delays)" if any(row.injected for row in self._points) else title
 
     @cached_property
     def scaling(self) -> str:
@@ -201,39 +176,20 @@ class Findings:
     def notes(self) -> tuple[str, ...]:
         """How to read the intervals and rates of this run."""
         traced = not self.timeline.empty
-        return tuple(notes(self.source, self.rows("cases"), self._times, bare=self._bare, traced=traced))
+        return tuple(notes(self.source, self._points, self._times, bare=self._bare, traced=traced))
 
-    @cached_property
-    def _times(self) -> Mapping[str, Sample]:
-        return scaling.step_samples(self.source)
+    @property
+    def _points(self) -> list[Row]:
+        return self.rows("cases")
 
-    @cached_property
-    def _cases(self) -> list[dict[str, Any]]:
-        return scaling.cases(self.source, self._times)
-
-    @cached_property
-    def _bases(self) -> Mapping[str, str]:
-        return scaling.bases(self.rows("cases"))
-
-    @cached_property
-    def _rank_means(self) -> pd.DataFrame:
-        return steps.rank_means(self.source)
-
-    @cached_property
-    def _launches(self) -> pd.DataFrame:
-        return efficiency.launches(self.source)
-
-    @cached_property
-    def _of_phases(self) -> pd.DataFrame:
-        return efficiency.phases(self.source)
-
-    @cached_property
-    def _round_s(self) -> float:
-        return scaling.round_s(self._whole)
-
-    @cached_property
-    def _observed(self) -> Mapping[str, Mapping[str, Any]]:
-        return interference.observations(self.source.ranks)
+    _times = cached_property(lambda of: scaling.step_samples(of.source))
+    _cases = cached_property(lambda of: scaling.cases(of.source, of._times))
+    _bases = cached_property(lambda of: scaling.bases(of._points))
+    _rank_means = cached_property(lambda of: steps.rank_means(of.source))
+    _launches = cached_property(lambda of: efficiency.launches(of.source))
+    _of_phases = cached_property(lambda of: efficiency.phases(of.source))
+    _round_s = cached_property(lambda of: scaling.round_s(of._whole))
+    _observed = cached_property(lambda of: interference.observations(of.source.ranks))
 
     @cached_property
     def labels(self) -> Mapping[str, str]:
@@ -255,189 +211,106 @@ class Findings:
         added = pd.DataFrame(setting_columns(self.source, table), index=table.index)
         return pd.concat([table.iloc[:, :place], added, table.iloc[:, place:]], axis=1)
 
-    @_table
-    def phases(self) -> pd.DataFrame:  # noqa: D102 - declared in columns
-        return steps.phases(self.source, self._rank_means)
-
-    @_table
-    def calls(self) -> pd.DataFrame:  # noqa: D102 - declared in columns
-        return steps.calls(self.source)
-
-    @_table
-    def ranks(self) -> pd.DataFrame:  # noqa: D102 - declared in columns
-        return steps.slowest_ranks(self.source, self._rank_means)
-
-    @_table
-    def roofline(self) -> pd.DataFrame:  # noqa: D102 - declared in columns
-        return steps.kernels(self.source)
-
-    @_table
-    def stragglers(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return steps.stragglers(self.source)
-
-    @_table
-    def threads(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return thread_times(self.source)
-
-    @_table
-    def interference(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return interference.interferences(self._observed, self.rows("cases"), self.rows("threads"))
-
-    @_table
-    def efficiency(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        whole = efficiency.trees(self._launches, self.rows("cases"), self.rows("threads"))
-        return (*whole, *efficiency.phase_trees(self._of_phases, self._bases, self._launches))
-
-    @_table
-    def lost_time(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        trees = self.of_case("efficiency")
-        return efficiency.lost_time(self._launches, trees, self._bases, self.rows("threads"))
-
-    @_table
-    def axes(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return efficiency.axis_trees(self.source, self._launches)
-
-    @_table
-    def bubbles(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return steps.bubbles(self.source, self.rows("phases"), self.rows("calls"))
-
-    @_table
-    def costs(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return scaling.costs(self.rows("cases"))
-
-    @_table
-    def loss_scaling(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return scaling.loss_scaling(self.source)
-
-    @_table
-    def memory(self) -> pd.DataFrame:  # noqa: D102 - declared in columns
-        return memory(self.source)
-
-    @cached_property
-    def _recorded(self) -> predictions.Recorded:
-        return predictions.recorded(self.source)
-
-    @_table
-    def predicted(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return predictions.held(self._recorded)
-
-    @_table
-    def predicted_kinds(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return predictions.kinds(self._recorded, self.by_case("phases"))
-
-    @_table
-    def prediction_score(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return predictions.score(self.rows("predicted"))
-
-    @_table
-    def merits(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return merits.merits(self.source)
-
-    @_table
-    def bandwidths(self) -> pd.DataFrame:  # noqa: D102 - declared in columns
-        return network.bandwidths(self.source)
-
-    @_table
-    def bare(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        if self._bare is None:
-            return ()
-        return network.beside_bare(self.rows("calls"), self.source.planned, self._bare)
-
-    @_table
-    def what_if(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return what_if(self.source, self._networks)
-
-    @_table
-    def failures(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return scaling.failures(self._whole)[: SHOWN if self.source is not self._whole else None]
-
-    @_table
-    def warnings(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return caveats(
-            self.source,
-            self.rows("cases"),
-            self._times,
-            self._observed,
-            stragglers=self.rows("stragglers"),
-            loss_scaling=self.rows("loss_scaling"),
+    phases = _Frame(lambda of: steps.phases(of.source, of._rank_means))
+    calls = _Frame(lambda of: steps.calls(of.source))
+    ranks = _Frame(lambda of: steps.slowest_ranks(of.source, of._rank_means))
+    roofline = _Frame(lambda of: steps.kernels(of.source))
+    stragglers = _Frame(lambda of: steps.stragglers(of.source))
+    threads = _Frame(lambda of: thread_times(of.source))
+    interference = _Frame(lambda of: interference.interferences(of._observed, of._points, of.rows("threads")))
+    efficiency = _Frame(
+        lambda of: (
+            *efficiency.trees(of._launches, of._points, of.rows("threads")),
+            *efficiency.phase_trees(of._of_phases, of._bases, of._launches),
         )
+    )
+    lost_time = _Frame(
+        lambda of: efficiency.lost_time(of._launches, of.of_case("efficiency"), of._bases, of.rows("threads"))
+    )
+    axes = _Frame(lambda of: efficiency.axis_trees(of.source, of._launches))
+    bubbles = _Frame(lambda of: steps.bubbles(of.source, of.rows("phases"), of.rows("calls")))
+    costs = _Frame(lambda of: scaling.costs(of._points))
+    loss_scaling = _Frame(lambda of: scaling.loss_scaling(of.source))
+    memory = _Frame(lambda of: memory(of.source))
 
-    @_table
-    def expectations(self) -> Iterable[Row]:  # noqa: D102 - declared in columns
-        points, trees = self.rows("cases"), self.of_case("efficiency")
-        judged = expect.expectations(self.source, points, trees, self._round_s, self.rows("merits"))
-        return expect.withheld(judged, self._bases, self.of_case("interference"))
-
-    @_table
-    def verdicts(self) -> Iterable[Row]:  # noqa: D102 - declared in columns
-        evidence = {name: self.by_case(name) for name in EVIDENCE}
-        return verdicts(self.rows("cases"), self.source.planned, evidence, self._round_s)
-
-    @_table
-    def ranking(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return contrasts.ranking(
-            self.source.planned,
-            self.rows("cases"),
-            self._times,
-            self.rows("phases"),
-            self.rows("calls"),
-            sharing=self._sharing,
+    _recorded = cached_property(lambda of: predictions.recorded(of.source))
+    predicted = _Frame(lambda of: predictions.held(of._recorded))
+    predicted_kinds = _Frame(lambda of: predictions.kinds(of._recorded, of.by_case("phases")))
+    prediction_score = _Frame(lambda of: predictions.score(of.rows("predicted")))
+    merits = _Frame(lambda of: merits.merits(of.source))
+    bandwidths = _Frame(lambda of: network.bandwidths(of.source))
+    bare = _Frame(lambda of: network.beside_bare(of.rows("calls"), of.source.planned, of._bare))
+    what_if = _Frame(lambda of: what_if(of.source, of._networks))
+    failures = _Frame(lambda of: scaling.failures(of._whole)[: SHOWN if of.source is not of._whole else None])
+    warnings = _Frame(
+        lambda of: caveats(
+            of.source,
+            of._points,
+            of._times,
+            of._observed,
+            stragglers=of.of_case("stragglers"),
+            loss_scaling=of.of_case("loss_scaling"),
         )
+    )
+    expectations = _Frame(
+        lambda of: expect.withheld(
+            expect.expectations(
+                of.source, of._points, of.of_case("efficiency"), of._round_s, of.rows("merits")
+            ),
+            of._bases,
+            of.of_case("interference"),
+        )
+    )
+    verdicts = _Frame(
+        lambda of: verdicts(
+            of._points, of.source.planned, {name: of.by_case(name) for name in EVIDENCE}, of._round_s
+        )
+    )
+    ranking = _Frame(
+        lambda of: contrasts.ranking(
+            of.source.planned, of._points, of._times, of.rows("phases"), of.rows("calls"), sharing=of._sharing
+        )
+    )
+    crossings = _Frame(lambda of: compare.crossings(of.source, of._points, of._times))
 
-    @_table
-    def crossings(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return compare.crossings(self.source, self.rows("cases"), self._times)
-
-    @cached_property
-    def _costs(self) -> contrasts.Costs:
-        return contrasts.Costs(self.source, self.of_case("memory"), self.rows("phases"), self.rows("calls"))
-
-    compressed, precision, offloaded, optimizers = map(
-        _choice, ("compressed", "precision", "offloaded", "optimizers")
+    _costs = cached_property(
+        lambda of: contrasts.Costs(of.source, of.of_case("memory"), of.rows("phases"), of.rows("calls"))
     )
 
-    @cached_property
-    def _models(self) -> Mapping[str, Iterable[Mapping[str, Any]]]:
-        return predictions.models(
-            self.source,
-            self.rows("cases"),
-            self._times,
-            self._of_phases,
-            asked=self._predict,
-            sharing=self._sharing,
+    def _choices(self, name: str) -> Iterable[Mapping[str, Any]]:
+        return contrasts.choices(name, self.source, self._points, self._times, lambda: self._costs)
+
+    compressed = _Frame(lambda of: of._choices("compressed"))
+    precision = _Frame(lambda of: of._choices("precision"))
+    offloaded = _Frame(lambda of: of._choices("offloaded"))
+    optimizers = _Frame(lambda of: of._choices("optimizers"))
+
+    _models = cached_property(
+        lambda of: predictions.models(
+            of.source,
+            of._points,
+            of._times,
+            of._of_phases,
+            asked=of._predict,
+            sharing=of._sharing,
         )
-
-    models, laws, law_predictions, named_laws = map(_model, predictions.FITTED)
-
-    @_table
-    def projections(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return ()
-
-    @_table
-    def wait(self) -> pd.DataFrame | Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        cases = steps.by_waiting(self.rows("cases"), self.rows("phases"))
-        return next(steps.wait_maps(self.source, cases[:1]), ())
-
-    @_table
-    def timeline(self) -> Iterable[Row]:  # noqa: D102 - declared in columns
-        return timeline(self.source)
-
-    @_table
-    def splits(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return contrasts.splits(self.source.planned, self.rows("cases"), self._times, self.rows("threads"))
-
-    @_table
-    def delay_costs(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return contrasts.delay_costs(self.source, self.rows("cases"), self._times)
+    )
+    models = _Frame(lambda of: of._models["models"])
+    laws = _Frame(lambda of: of._models["laws"])
+    law_predictions = _Frame(lambda of: of._models["law_predictions"])
+    named_laws = _Frame(lambda of: of._models["named_laws"])
+    projections = _Frame(lambda _: ())
+    wait = _Frame(
+        lambda of: next(steps.wait_maps(of.source, steps.by_waiting(of._points, of.rows("phases"))[:1]), ())
+    )
+    timeline = _Frame(lambda of: timeline(of.source))
+    splits = _Frame(lambda of: contrasts.splits(of.source.planned, of._points, of._times, of.rows("threads")))
+    delay_costs = _Frame(lambda of: contrasts.delay_costs(of.source, of._points, of._times))
 
     @property
     def series(self) -> dict[str, list[Row]]:
         """The cases of every series, smallest first."""
-        return self._series
-
-    @cached_property
-    def _series(self) -> dict[str, list[Row]]:
-        return scaling.by_series(self.rows("cases"))
+        return scaling.by_series(self._points)
 
     @property
     def side_by_side(self) -> bool:
@@ -453,7 +326,7 @@ class Findings:
             found = messages.of_network(self.rows("bandwidths"))
         elif self.side_by_side and len(self.ranking):
             grave = {row.case: row for row in self.rows("interference") if row.share >= interference.GRAVE}
-            found = (*turning, *messages.of_plans(self._untold, self.rows("cases"), grave))
+            found = (*turning, *messages.of_plans(self._untold, self._points, grave))
         else:
             found = (*messages.of_series(self.rows("verdicts")), *turning)
         return (*found, *(Headline("", answer) for answer in self.answers))

@@ -17,52 +17,9 @@ from pscale.ranges import numbers_in
 NOTICED = 0.01  # of the cores' time
 GRAVE = 0.05  # of the cores' time: figures are then not the program's
 BUSY = 0.75  # of the cores that the threads of a rank are to use
-_STEAL = 0.01  # of the time of the CPUs
-_SWITCHES_PER_S = 20.0  # of one rank
-_OTHERS = 0.10  # cores' worth of other work on the CPUs of the ranks
-_LOAD = 1.25  # over the cores that the run has used
-_CLOCK_SPREAD = 0.10  # of the median
-_QUOTA = 0.01  # of the wall
 _LAUNCH = ["repeat", "host"]
 _LIST = re.compile(r"[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*")  # of CPUs
 _LONGEST = 5_000  # characters of one
-
-_WARNINGS = (  # kind, and observation that is above a limit; the text names observations
-    (
-        ("steal", "steal", _STEAL),
-        "The hypervisor took {steal:.0%} of the time of a rank's CPUs. "
-        "Use a dedicated machine, or more repeats.",
-    ),
-    (
-        ("quota", "quota", _QUOTA),
-        "The control group's limit on CPU time stopped the ranks for {quota:.0%} of the time. "
-        "Raise the limit, or use fewer ranks and threads.",
-    ),
-    (
-        ("switches", "switches_per_s", _SWITCHES_PER_S),
-        "One rank had {switches_per_s:.0f} involuntary context switches per second: another process uses its "
-        "core. Stop that process{bind}, or leave a core free.",
-    ),
-    (
-        ("others", "others", _OTHERS),
-        "Other processes used {others:.2g} of the ranks' cores. Stop them.",
-    ),
-    (
-        ("load", "overload", 0.0),
-        "The host's load was {load:.3g}, but the run uses at most {cores} cores: "
-        "other processes were running too. Stop them.",
-    ),
-    (
-        ("throttled", "throttles", 0.0),
-        "The processor was throttled (heat or power) {throttles:.0f} times in {wall_s:.3g} s of steps. "
-        "Cool it, limit its clock, or use fewer cores.",
-    ),
-    (
-        ("frequency", "clock_spread", _CLOCK_SPREAD),
-        "The processor's clock varied between {slowest_ghz:.2f} and {fastest_ghz:.2f} GHz "
-        "(governor: {governors}). Use the governor `performance`, or fix the clock.",
-    ),
-)
 
 
 def cause_and_share(row: Mapping[str, float]) -> tuple[str, float]:
@@ -144,20 +101,6 @@ def observations(ranks: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
         row["threads"] = {int(count) for (count,) in threads[case]}
         row["governors"] = ", ".join(sorted(str(name) for (name,) in governors[case])) or "unknown"
     return seen
-
-
-def interference(seen: Mapping[str, Any], cores: int, *, bound: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield kind and text of each, from the observations of a case, whose ranks are `bound` to cores or not.
-
-    `cores` are the most that a case of the run used.
-    """
-    if not seen["wall_s"] > 0:
-        return
-    known = dict(seen, cores=cores, overload=seen["load"] - _LOAD * cores - 1)
-    known["bind"] = "" if bound else ", bind ranks to cores"
-    for (kind, name, limit), text in _WARNINGS:
-        if known[name] > limit:
-            yield kind, text.format(**known)
 
 
 def cpus_in(affinity: object) -> frozenset[int]:

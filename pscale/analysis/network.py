@@ -74,16 +74,16 @@ def _seconds(curve: pd.Series[float], size: float) -> float:
 
 
 def beside_bare(
-    calls: Sequence[Row], planned: Mapping[str, Mapping[str, Any]], bare: Run
+    calls: Sequence[Row], planned: Mapping[str, Mapping[str, Any]], bare: Run | None
 ) -> Iterator[dict[str, Any]]:
     """Yield the bare verb for each of `calls` that has one over as many ranks.
 
     That on the axis of the same name is preferred, since ranks lie alike there. Raises UsageError if `bare`
-    is no run of bare collectives.
+    is no run of bare collectives; nothing is yielded without one.
     """
-    curves = _curves(bare)
+    curves = _curves(bare) if bare else {}
     by_any = {(verb, ranks): curve for (_, verb, ranks), curve in curves.items()}
-    for call in calls:
+    for call in calls if bare else ():
         ranks = _ranks(planned[call.case], call.axis)
         curve = curves.get((call.axis, call.verb, ranks), by_any.get((call.verb, ranks)))
         if curve is None or not call.bytes:

@@ -107,13 +107,14 @@ def _loss(of_case: Mapping[str, Sequence[Row]], launches: int, round_s: float) -
     beyond = {**shares, "scaling": _of_typical_ranks(lost_time, ranks)}
     cause, second = sorted(beyond, key=lambda name: -beyond[name])[:2]
     share = getattr(lost_time, cause)
+    slow_steps = any(_gained(tree) for tree in of_case["efficiency"][:1])
     if share.value < SMALL:
-        return {"cause": "", "share": share, "firm": True}
+        return {"cause": "", "share": share, "slow_steps": slow_steps, "firm": True}
     of_axis = [(getattr(each, cause) or each.parallel, each.axis) for each in axes if cause in _OF_AXES]
     facts = {
         "cause": cause,
         "share": share,
-        "slow_steps": any(_gained(tree) for tree in of_case["efficiency"][:1]),
+        "slow_steps": slow_steps,
         "axis": min(of_axis, key=itemgetter(0), default=("", ""))[1],
         "axes": len(axes),
         "phase": max(of_case["phases"], key=_OF_PHASES[cause]).phase if cause in _OF_PHASES else "",

@@ -1,11 +1,14 @@
+from types import SimpleNamespace
+
 import pandas as pd
 import pytest
 from synthetic import Point, summary_of, write_run
 
 from pscale.analysis.cards import card
+from pscale.analysis.caveats import MACHINE, said
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.interference import interference, observations
+from pscale.analysis.interference import observations
 from pscale.metrics import METRICS, depends_on_time, unit_of
 from pscale.report.answer import Answer
 
@@ -37,7 +40,9 @@ def told(*rows, cores=2, bound=False):
         usual | dict.fromkeys(COLUMNS, None) | {"repeat": repeat} | row for repeat, row in enumerate(rows)
     ]
     table = pd.DataFrame(ranks).astype(dict.fromkeys(COLUMNS, "float64"))
-    return dict(interference(observations(table)["a"], cores, bound=bound))
+    seen = SimpleNamespace(**observations(table)["a"])
+    planned = {"launch": {"bind": "cores" if bound else "none"}}
+    return dict(said(MACHINE, SimpleNamespace(seen=seen, cores=cores, planned=planned)))
 
 
 def test_a_system_that_tells_nothing_is_not_accused():
@@ -73,11 +78,11 @@ def test_ranks_of_two_hosts_have_cpus_of_their_own():
 
 
 def test_ranks_that_are_bound_are_not_to_be_bound():
-    for bound, said in (
+    for bound, advice in (
         (False, "Stop that process, bind ranks to cores, or leave"),
         (True, "Stop that process, or leave"),
     ):
-        assert said in told({"involuntary_context_switches": 100}, bound=bound)["switches"]
+        assert advice in told({"involuntary_context_switches": 100}, bound=bound)["switches"]
 
 
 def test_a_clock_that_changes_between_launches_is_reported_with_its_governor():
