@@ -80,8 +80,18 @@ def advise(path: Path, chosen: SuiteOptions, options: AdviseOptions) -> None:
     profile = profile_of(run, options.bare, here, anywhere=options.anywhere)
     console = new_console(highlight=False)
     memory = _Memory(here, limit_bytes)
-    with new_console(stderr=True).status(f"predicting the plans of {options.ranks} ranks …"):
-        found = search(work, profile, memory.fits, max(options.measure, SHOWN))
+    most = max(options.measure, SHOWN)
+    with new_console(stderr=True).status("") as status:
+
+        def tell(best: int, predicted: int, bounded: int) -> None:
+            status.update(
+                f"plans of {options.ranks} ranks: {best} of the best {most} found, {predicted} predicted, "
+                f"{bounded} estimated; Ctrl-C ends with the best so far …"
+            )
+
+        found = search(work, profile, memory.fits, most, tell)
+    if found.ended and not found.found:
+        raise KeyboardInterrupt
     _refuse_none(found, work, memory)
     file, labelled = _written(suite, found.found, options, name)
     _print_predicted(found, labelled, console)
@@ -182,13 +192,14 @@ def _print_predicted(found: Search, labelled: Sequence[Prediction], console: Con
         print_table(table, console)
     too_large = f"; {text.plural(len(found.too_large), 'plan')} of these do not fit in memory"
     lines = [
-        f"{found.plans} plans can run; {found.predicted} were predicted, the others are ruled out by a "
-        f"lower bound{too_large if found.too_large else ''}",
+        f"{found.plans} plans can run; {found.predicted} were predicted, the others are "
+        f"{'left' if found.ended else 'ruled out by a lower bound'}{too_large if found.too_large else ''}",
+        *["The search was interrupted: plans that are not listed may be faster"] * found.ended,
         "Plans that share a place cannot be distinguished by prediction",
         *{messages.unchecked(each.checked_ranks) for each in labelled if each.stated_s.low is None},
         *joined(dict.fromkeys(note for each in labelled for note in each.notes)),
     ]
-    print_list("Notes", lines[: 2 + _MOST_NOTES], console)
+    print_list("Notes", lines[: 2 + found.ended + _MOST_NOTES], console)
 
 
 def _measured(file: Path, labelled: Sequence[Prediction], options: AdviseOptions, console: Console) -> Case:

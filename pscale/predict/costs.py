@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import nnls
+from numpy.typing import NDArray
+from scipy.optimize import least_squares, nnls
 
 from pscale.mesh.dry import AxisCall
 from pscale.predict.network import Fabric
@@ -19,11 +20,26 @@ from pscale.simulator.network import Algorithm, moved_bytes, rounds
 
 _NOTHING = np.zeros(1)
 _LEAST_S = 1e-9
-_SHAPES = "these array shapes were not measured; times come from the nearest that were"
+_SHAPES = "array shapes that were not measured"
 _SIZES = "these sizes were not measured; times come from the nearest, by latency and bytes"
 _FREE = "no rank of the run did so, and it counts as free"
 _FADING = 3  # how fast; by trial on plans that were predicted from others
-_TRIED = 256  # segments that are taken from the others, to see how well that goes
+_TRIED = 12  # shapes that are taken from the others, to see how well that goes
+_USUAL_S = {  # of a core; by the end of a name where it is no whole one
+    "product flops": 1 / 20e9,
+    "product edge": 16 / 20e9,  # sides of 16 take twice as long as large ones
+    "attention flops": 1 / 5e9,
+    "flops": 1 / 2e9,
+    "far bytes": 1 / 10e9,
+    "copied bytes": 1 / 5e9,
+    "bytes": 1 / 20e9,
+    "kernels": 2e-6,
+    "copies": 2e-6,
+    "segments": 5e-6,
+}
+_MACHINE_UNSURE, _WORK_UNSURE = 2.0, 0.7  # of logarithms: factors of 7 and 2
+_MISFIT = 0.15  # of the logarithm, of times that the right seconds of all units leave
+_LEAST_WEIGHT, _MOST_FITS = 0.1, 60
 _HIDDEN_S = 1e-6  # what takes less was over before it was waited for, and tells nothing of how long it takes
 _LEAST_BYTES = 64  # below it the size of a message makes no difference
 
@@ -123,8 +139,8 @@ class Costs:
         if not segment.operations:
             return SegmentCost(values=_NOTHING)
         found, factor = self._rates.nearest(segment)
-        self._note(f"computing in {segment.phase}", _SHAPES)
-        return _cost(found, factor, self._rates.error)
+        self._note(f"computing in {segment.phase}", f"{_SHAPES}, {self._rates.rests_on(segment)}")
+        return _cost(found, factor, self._rates.error(segment))
 
     @cached_property
     def slowdown(self) -> float:
@@ -292,43 +308,105 @@ def _cost(found: SegmentTimes, factor: float = 1.0, error: float = 0.0) -> Segme
 
 
 class _Rates:
-    """The time of each unit of every kind of work, by measured segments; the nearest one corrects it."""
+    """The seconds of a unit of every kind of work: what is usual of a core, corrected by measured segments.
+
+    Logarithms of the seconds have a normal prior, so that what the segments cannot tell apart keeps what is
+    usual, with its uncertainty; that of the machine as a whole is known least.
+    """
 
     def __init__(self, segments: Sequence[SegmentTimes]):
         self._segments = segments
         self._names = sorted({name for each in segments for name in each.amounts})
+        self._usual = np.array([_usual_s(name) for name in self._names])
         columns = np.array([self._row(each.amounts) for each in segments])
         self._times = np.array([max(each.times.mean, _LEAST_S) for each in segments])
-        self._rates = _fit(columns, self._times, self._times**-0.5)
-        self._fitted = np.maximum(columns @ self._rates, _LEAST_S)
-        self._logs = np.log1p(columns)
+        self._shapes, self._shape_of = np.unique(columns, axis=0, return_inverse=True)
         self._phases = np.array([each.phase for each in segments])
+        self._flops = np.array([_flops(each.amounts) for each in segments])
+        self._logs = np.log1p(columns)
+        self._columns = columns
+        self._fitted, self._covariance = self._fit(np.ones(len(segments), bool))
 
-    def nearest(
-        self, segment: Segment | SegmentTimes, without: int | None = None
-    ) -> tuple[SegmentTimes, float]:
+    def _fit(self, which: NDArray[np.bool_]) -> tuple[Vector, Vector]:
+        """Return the logarithms of how far seconds are from what is usual, and their covariance."""
+        parts, logs = self._columns[which] * self._usual, np.log(self._times[which])
+        # Segments of one shape are one observation; long ones are known best and matter most.
+        counts = np.bincount(self._shape_of)[self._shape_of[which]]
+        weights = np.sqrt(self._times[which] / self._times[which].max()).clip(_LEAST_WEIGHT) / _MISFIT
+        weights = weights / np.sqrt(counts)
+        of_prior = np.array([1 / _MACHINE_UNSURE, *[1 / _WORK_UNSURE] * len(self._names)])
+
+        def misses(logs_of: Vector) -> Vector:
+            return np.concatenate([(self._log_s(parts, logs_of)[0] - logs) * weights, logs_of * of_prior])
+
+        def slopes(logs_of: Vector) -> Vector:
+            return np.vstack([self._log_s(parts, logs_of)[1] * weights[:, None], np.diag(of_prior)])
+
+        start = np.zeros(1 + len(self._names))
+        solved = least_squares(misses, start, slopes, max_nfev=_MOST_FITS)
+        return np.asarray(solved.x), np.linalg.inv(solved.jac.T @ solved.jac)
+
+    @staticmethod
+    def _log_s(parts: Vector, logs_of: Vector) -> tuple[Vector, Vector]:
+        """Return the logarithms of times, of parts at the usual seconds, and their slopes."""
+        seconds = parts * np.exp(logs_of[0] + logs_of[1:])
+        whole = np.maximum(seconds.sum(axis=1), _LEAST_S)
+        return np.log(whole), np.hstack([np.ones((len(parts), 1)), seconds / whole[:, None]])
+
+    def nearest(self, segment: Segment | SegmentTimes) -> tuple[SegmentTimes, float]:
         """Return the measured segment whose work is most alike, and by how much longer this one takes."""
         row = self._row(segment.amounts)
-        far = np.abs(self._logs - np.log1p(row)).sum(axis=1)
-        far += self._phases != segment.phase
-        if without is not None:
-            far[without] = np.inf
+        far = np.abs(self._logs - np.log1p(row)).sum(axis=1) + (self._phases != segment.phase)
         place = int(far.argmin())
-        growth = float(max(row @ self._rates, _LEAST_S) / self._fitted[place])
+        here, _ = self._log_s(np.stack([row, self._columns[place]]) * self._usual, self._fitted)
+        growth = float(here[0] - here[1]) + self._of_strangers(segment.amounts)
         # By how much the nearest misses its fit tells the less, the more its work differs.
-        kept = 1 / (1 + _FADING * abs(math.log(growth)))
-        return self._segments[place], growth * float(self._times[place] / self._fitted[place]) ** (kept - 1)
+        missed = float(np.log(self._times[place]) - here[1])
+        kept = 1 / (1 + _FADING * abs(growth))
+        return self._segments[place], math.exp(growth + missed * (kept - 1))
+
+    def error(self, segment: Segment) -> float:
+        """Return the standard error of the logarithm of a time: of the fit, and as shapes are missed."""
+        _, slope = self._log_s(self._row(segment.amounts)[None] * self._usual, self._fitted)
+        return math.hypot(math.sqrt(float(slope[0] @ self._covariance @ slope[0])), self._missed)
+
+    def rests_on(self, segment: Segment) -> str:
+        """Say whether the work lies among what was measured in its phase, or how far away in FLOPs."""
+        flops, of_phase = _flops(segment.amounts), self._flops[self._phases == segment.phase]
+        known = of_phase[of_phase > 0]
+        if not len(known) or not flops:
+            return "taken from other work"
+        times = max(flops / known.max(), known.min() / flops)
+        return f"extrapolated {times:.2g} times in FLOPs" if times > 1 else "interpolated in FLOPs"
+
+    def _of_strangers(self, amounts: Mapping[str, float]) -> float:
+        """Return by what logarithm kinds of work that no segment had lengthen one, at what is usual."""
+        strange = sum(_usual_s(name) * amount for name, amount in amounts.items() if name not in self._names)
+        here, _ = self._log_s(self._row(amounts)[None] * self._usual, self._fitted)
+        return math.log1p(strange * math.exp(self._fitted[0] - here[0]))
 
     @cached_property
-    def error(self) -> float:
-        """The relative error, weighted by time: each segment from the others, of those that take longest."""
-        if len(self._segments) == 1:
-            return 1.0
-        longest = np.argsort(-self._times)[:_TRIED]
-        found = [self.nearest(self._segments[place], without=place) for place in longest.tolist()]
-        known = self._times[longest]
-        times = np.array([each.times.mean * factor for each, factor in found])
-        return float(np.average(np.minimum(np.abs(times / known - 1), 1.0), weights=known))
+    def _missed(self) -> float:
+        """The error of the logarithm, weighted by time: shapes that take longest, each from all others."""
+        if len(self._shapes) == 1:
+            return _WORK_UNSURE
+        longest = np.argsort(-np.bincount(self._shape_of, self._times))[:_TRIED]
+        errors, lengths = [], []
+        for shape in longest.tolist():
+            out = self._shape_of == shape
+            here, _ = self._log_s(self._shapes[shape][None] * self._usual, self._fit(~out)[0])
+            errors.append(float(here[0] - np.log(self._times[out]).mean()))
+            lengths.append(self._times[out].sum())
+        return float(np.sqrt(np.average(np.square(errors), weights=lengths)))
 
     def _row(self, amounts: Mapping[str, float]) -> Vector:
         return np.array([amounts.get(name, 0.0) for name in self._names])
+
+
+def _flops(amounts: Mapping[str, float]) -> float:
+    return sum(amount for name, amount in amounts.items() if name.endswith(" flops"))
+
+
+def _usual_s(name: str) -> float:
+    """Return the seconds of a unit of work that are usual of a core."""
+    return _USUAL_S.get(name) or next(s for kind, s in _USUAL_S.items() if name.endswith(kind))

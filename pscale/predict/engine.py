@@ -34,6 +34,7 @@ _FEWEST = 2
 _AT_ONCE = 1 << 18  # clocks that are walked at once
 _MOST_WORK = 1 << 28  # clocks x points of a step x steps of all draws
 _VISIBLE = 1 / 2000  # of the step
+_SAYS_NOTHING = 5  # times as long: an interval that reaches so far
 _WITHIN = 0.95  # quantile of the upper end: nine in ten lie between the ends
 
 
@@ -115,10 +116,12 @@ def predict(
         walks.append(Walk(case, program, costs, paces, random, traced=not first).run())
     still = Walk(case, program, costs, _usual(program), None).run()
     lengths = np.concatenate([walk.lengths for walk in walks])
-    step_s = _interval(lengths, len(chosen), profile, still.unsure_s)
+    step_s = _interval(lengths, len(chosen), profile, still)
     notes = [*profile.notes, *_unlike(case, profile), *costs.notes(), *(fabric.notes if fabric else ())]
     if all(pace.case != case.id for pace in chosen):
         notes.append("how much launches, steps and ranks differ is taken from other cases")
+    if step_s.high > _SAYS_NOTHING * step_s.value:
+        notes.append(f"the interval spans {step_s.high / step_s.low:.0f} times: it tells next to nothing")
     if lengths.size < draws:
         notes.append(f"{lengths.size} draws instead of {draws}: more of so many ranks would take long")
     return Prediction(
@@ -184,8 +187,11 @@ def _losses(spent: Mapping[str, float], still: Mapping[str, float], step_s: floa
     return {kind: seconds * step_s / total for kind, seconds in found.items() if seconds > 0}
 
 
-def _interval(lengths: Vector, sources: int, profile: Profile, unsure_s: float) -> Interval:
-    """Return the step time of a launch: launches scatter as they did, and extrapolations miss as they do."""
+def _interval(lengths: Vector, sources: int, profile: Profile, still: Walk) -> Interval:
+    """Return the step time of a launch: launches scatter as they did, and extrapolations miss as they do.
+
+    However far these miss, a step takes no less than its computing that was measured.
+    """
     source = np.arange(len(lengths)) % sources
     medians = [np.median(lengths[source == each]) for each in np.unique(source)]
     value = float(np.exp(np.mean(np.log(medians))))
@@ -194,9 +200,10 @@ def _interval(lengths: Vector, sources: int, profile: Profile, unsure_s: float) 
     if not math.isfinite(reach):  # of every case there was one launch: steps of it stand for launches
         low, high = np.quantile(lengths, [1 - _WITHIN, _WITHIN])
         reach = math.log(high / low) / 2
-    unsure = float(stdtrit(math.inf, _WITHIN)) * unsure_s / value
+    unsure = float(stdtrit(math.inf, _WITHIN)) * still.unsure_s / value
     factor = math.exp(math.hypot(reach, unsure))
-    return Interval(value=value, low=value / factor, high=value * factor)
+    certain_s = min(still.certain_s, value) / math.exp(reach)
+    return Interval(value=value, low=max(value / factor, certain_s), high=value * factor)
 
 
 def _timeline(case: Case, spans: Sequence[Row]) -> list[Row]:

@@ -46,6 +46,7 @@ class Search:
     """
 
     found: tuple[Prediction, ...]
+    ended: bool  # by an interrupt: others may be faster
     too_large: tuple[Case, ...]
     plans: int
     bounded: int
@@ -69,9 +70,21 @@ class _Entry:
 _FAMILY, _RANK, _PROGRAM, _PREDICTION = range(4)
 
 
-def search(case: Case, profile: Profile, fits: Callable[[Case], bool], most: int) -> Search:
-    """Find the `most` fastest plans for the work of a case on its ranks that fit in memory."""
-    return _Queue(profile, fits).run(list(plans(case)), most)
+Tell = Callable[[int, int, int], None]  # how many are found, predicted and bounded
+
+
+def search(
+    case: Case,
+    profile: Profile,
+    fits: Callable[[Case], bool],
+    most: int,
+    tell: Tell = lambda *_: None,
+) -> Search:
+    """Find the `most` fastest plans for the work of a case on its ranks that fit in memory.
+
+    `tell` is called as it goes on; an interrupt ends it with the best of those that were predicted by then.
+    """
+    return _Queue(profile, fits).run(list(plans(case)), most, tell)
 
 
 class _Queue:
@@ -87,19 +100,27 @@ class _Queue:
         self.too_large: list[Case] = []
         self.bounded = self.predicted = 0
 
-    def run(self, cases: Sequence[Case], most: int) -> Search:
-        """Take plans out until so many are known."""
+    def run(self, cases: Sequence[Case], most: int, tell: Tell) -> Search:
+        """Take plans out until so many are known, or an interrupt leaves those that were predicted."""
         found: list[Prediction] = []
         for case in sorted(cases, key=_effort):
             self._add(case)
-        while self._entries and len(found) < most:
-            entry = heapq.heappop(self._entries)
-            if entry.prediction:
-                found.append(entry.prediction)
-            else:
-                self._go_on(entry)
+        ended = False
+        try:
+            while self._entries and len(found) < most:
+                entry = heapq.heappop(self._entries)
+                if entry.prediction:
+                    found.append(entry.prediction)
+                else:
+                    self._go_on(entry)
+                tell(len(found), self.predicted, self.bounded)
+        except KeyboardInterrupt:
+            ended = True
+            best = sorted(each for each in self._entries if each.prediction)
+            found += [each.prediction for each in best[: most - len(found)] if each.prediction]
         return Search(
             found=tuple(found),
+            ended=ended,
             too_large=tuple(self.too_large),
             plans=len(cases),
             bounded=self.bounded,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,6 +26,7 @@ from pscale.training.dry_run import Operation, PhaseWork, places, rank_program
 from pscale.training.meta_arrays import Compute
 
 BETWEEN_STEPS = "between steps"
+_NEAR_BYTES = 1 << 20  # what a kernel moves beyond it, a core's caches do not hold
 _NEVER_TOGETHER = "pp"  # a stage waits for what the one before does later in its own program
 
 
@@ -55,19 +56,22 @@ class Segment:
 
     @cached_property
     def amounts(self) -> dict[str, float]:
-        """How much of each kind of work it is: kernels, FLOPs and bytes by class, and what is copied."""
-        found = Counter[str]({"segments": 1})
+        """How much of each kind of work it is: by class kernels, FLOPs, bytes; FLOPs by their least side."""
+        found: defaultdict[str, float] = defaultdict(float, segments=1.0)
         for each in self.operations:
             if isinstance(each, Compute):
                 found[f"{each.kernel} kernels"] += 1
                 found[f"{each.kernel} flops"] += each.flops
                 found[f"{each.kernel} bytes"] += each.bytes
+                found["far bytes"] += max(each.bytes - _NEAR_BYTES, 0)
+                if each.kernel == "product" and each.flops:
+                    found["product edge"] += each.flops / min(each.sizes[-3:])
             elif isinstance(each, AxisCall):
                 found["copies"] += 1
                 found["copied bytes"] += each.bytes
             elif each.event == "start":
                 found[f"file {each.verb} bytes"] += each.bytes
-        return {name: float(amount) for name, amount in found.items() if amount}
+        return {name: amount for name, amount in found.items() if amount}
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,7 @@ class Walk:
         self.transfers: defaultdict[str, float] = defaultdict(float)  # by verb and axis
         self.waits: defaultdict[tuple[int, str], float] = defaultdict(float)
         self.unsure_s = 0.0  # of the mean rank's step, for what was not measured
+        self.certain_s = 0.0  # of it, for computing that was
         self.spans: list[Row] = []
 
     def run(self) -> Walk:
@@ -146,6 +147,7 @@ class Walk:
             for key in found:
                 found[key] /= len(self.paces) - 1  # type: ignore[index]
         self.unsure_s /= len(self.paces) - 1
+        self.certain_s /= len(self.paces) - 1
         return self
 
     @property
@@ -232,6 +234,7 @@ class _BlockWalk:
         if self.step:
             self._spend_computing(cost, _mean(took))
             self.walk.unsure_s += self.share * cost.unsure_s
+            self.walk.certain_s += 0.0 if cost.unsure_s else self.share * _mean(took)
 
     def _spend_computing(self, cost: SegmentCost, seconds: float) -> None:
         inside = {"transfer": cost.polled, "copy": cost.copied, "offload": cost.stalled}

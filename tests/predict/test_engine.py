@@ -1,6 +1,7 @@
 """A prediction of what was measured is what was measured; profiles are what they say."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ from pscale.analysis.frames import load
 from pscale.errors import UsageError
 from pscale.mesh.dry import AxisCall
 from pscale.predict.costs import Costs, _Calls, _Rates
-from pscale.predict.engine import predict
+from pscale.predict.engine import _interval, paces_for, predict
 from pscale.predict.profile import (
     CallKey,
     CallTimes,
@@ -23,6 +24,8 @@ from pscale.predict.profile import (
     _Sample,
     case_of,
 )
+from pscale.predict.step_program import step_program
+from pscale.predict.walk import StepPaces, Walk
 from pscale.results.step_time import step_time, step_times
 
 GALLERY = Path(__file__).parents[2] / "reports" / "gallery"
@@ -124,6 +127,50 @@ def test_work_is_taken_from_the_nearest_and_its_misfit_counts_the_less_the_more_
 
     assert above(8e6) == pytest.approx(2)
     assert above(8e6) > above(1.2e7) > above(1.6e7) > 1
+
+
+def test_work_of_one_shape_tells_of_another_by_physics_and_how_unsure_that_is():
+    rates = _Rates([segment(1e8, 2e-2)])
+    times, errors = [], []
+    for flops in (1e6, 1e7, 1e8, 1e9, 1e10):
+        found, factor = rates.nearest(segment(flops, 1.0))
+        times.append(found.times.mean * factor)
+        errors.append(rates.error(segment(flops, 1.0)))
+    assert times == sorted(times)
+    assert 5 < times[3] / times[2] < 15
+    assert 50 < times[4] / times[2] < 150
+    assert times[0] > times[2] / 100  # kernels that compute next to nothing are called all the same
+    assert errors[2] == min(errors)
+    assert rates.rests_on(segment(4e8, 1.0)) == "extrapolated 4 times in FLOPs"
+    assert _Rates([segment(1e6, 1e-4), segment(1e8, 2e-2)]).rests_on(segment(4e7, 1.0)) == (
+        "interpolated in FLOPs"
+    )
+
+
+@pytest.mark.parametrize("factor", [4, 16])
+def test_a_batch_that_was_not_measured_takes_about_as_many_times_as_long(run, factor):
+    profile = Profile.of_run(run)
+    case = case_of(run, profile.paces[0].case)
+    larger = replace(case, train=replace(case.train, batch=factor * case.train.batch))
+    once, more = (predict(each, profile, draws=40) for each in (case, larger))
+    times = more.step_s.value / once.step_s.value
+    assert factor / 2 < times < 2 * factor
+    assert more.step_s.low < factor * once.step_s.value < more.step_s.high
+    assert any(f"extrapolated {factor} times in FLOPs" in note for note in more.notes)
+
+
+def test_a_step_takes_no_less_than_its_computing_that_was_measured_however_unsure_the_rest_is(run):
+    profile = Profile.of_run(run)
+    case = case_of(run, profile.paces[0].case)
+    program = step_program(case)
+    costs, chosen = Costs(profile, None), paces_for(case, profile)
+    once = np.ones((1,) * (1 + len(program.sizes)))
+    paces = [StepPaces(computing=[once] * len(program.blocks), calls=np.ones(1))] * 2
+    still = Walk(case, program, costs, paces, None).run()
+    certain_s, still.unsure_s = still.certain_s, 100 * still.certain_s
+    interval = _interval(still.lengths, len(chosen), replace(profile, spread=0.01, degrees=9), still)
+    assert 0.9 * certain_s < interval.low <= interval.value
+    assert interval.high > 10 * interval.value
 
 
 def bare_rows(verb, transfer_s, sends):

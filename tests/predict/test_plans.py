@@ -142,6 +142,22 @@ def test_plans_that_do_not_fit_are_left_out_and_leaner_forms_take_their_place(pr
     assert all(fits(each.case) for each in found.found)
 
 
+def test_an_interrupted_search_returns_the_best_of_what_was_predicted(profile):
+    told = []
+
+    def tell(*counts):
+        told.append(counts)
+        if counts[1] == 3:
+            raise KeyboardInterrupt
+
+    found = search(SMALL, profile, lambda _: True, 5, tell)
+    steps_s = [each.step_s.value for each in found.found]
+    assert found.ended
+    assert len(steps_s) == found.predicted == 3
+    assert steps_s == sorted(steps_s)
+    assert [predicted for _, predicted, _ in told] == sorted(predicted for _, predicted, _ in told)
+
+
 def made(case, step_s, **losses_s):
     low_high = {"low": step_s * 0.9, "high": step_s * 1.1}
     return Prediction(
