@@ -17,6 +17,7 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
+from pscale.analysis.columns import Row
 from pscale.report import text
 from pscale.report.drawn import write_file
 from pscale.report.figure_style import (
@@ -192,6 +193,18 @@ def stacked(axes: Axes, bars: Mapping[int, Sequence[Part]]) -> None:
     axes.set_ylim(len(bars) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
+
+
+def in_rows(groups: Sequence[tuple[str, Sequence[Row]]]) -> tuple[dict[int, Row], dict[int, str]]:
+    """Return what stands in which row below each other, and the rows of the groups' names, if several."""
+    bars: dict[int, Row] = {}
+    heads: dict[int, str] = {}
+    for name, rows in groups:
+        if len(groups) > 1:
+            heads[len(bars) + len(heads)] = name
+        for row in rows:
+            bars[len(bars) + len(heads)] = row
+    return bars, heads
 
 
 def name_rows(axes: Axes, names: Sequence[str], width: int) -> None:

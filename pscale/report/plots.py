@@ -107,7 +107,10 @@ def _breakdown(findings: Findings, width: int) -> Iterator[Text]:
     if not points:
         return
     grouped = len(findings.series) > 1 and not findings.side_by_side
-    names = [_cut(point.label if findings.side_by_side else _size(point), width // 2) for point in points]
+    names = [
+        _cut(point.label if findings.side_by_side else text.ranks_and_threads(point), width // 2)
+        for point in points
+    ]
     label = max(map(len, names))
     room = width - label - _VALUE - 1
     kinds = [kind for kind in _GLYPHS if any(round(known[kind] * room) for known in shares.values())]
@@ -140,11 +143,6 @@ def _cells(shares: Sequence[float], room: int) -> list[int]:
         total += share
         ends.append(min(room, round(total * room)))
     return [stop - start for start, stop in pairwise(ends)]
-
-
-def _size(point: Row) -> str:
-    threads = f" × {text.plural(point.threads, 'thread')}" if point.threads > 1 else ""
-    return text.plural(point.ranks, "rank") + threads
 
 
 def _cut(name: str, width: int) -> str:

@@ -112,6 +112,12 @@ def size(point: Row) -> str:
     return f"{ranks} injected" if point.injected else ranks
 
 
+def ranks_and_threads(point: Row) -> str:
+    """Return the size of a case in words."""
+    threads = f" × {plural(point.threads, 'thread')}" if point.threads > 1 else ""
+    return plural(point.ranks, "rank") + threads
+
+
 def label(point: Row) -> str:
     """Return the name of a case as a table shows it."""
     return clean(point.label)

@@ -37,7 +37,7 @@ COSTS = Topic(
     lead="Core time is cores × step time: what an allocation is charged for.",
     tables=_costs,
     files=("costs",),
-    rows_per_case=lambda _: 1,
+    rows_per_case="cases",
 )
 
 

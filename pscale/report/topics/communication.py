@@ -70,23 +70,29 @@ def figure(findings: Findings) -> Figure | None:
 
     planned = _groups(findings)
     groups = _at_most(planned)
-    total, rows = (sum(len(found) for _, found in each) for each in (planned, groups))
-    if not rows:
+    if not groups:
         return None
-    heads = len(groups) if len(groups) > 1 else 0
-    height = _ROW * (rows + heads) + _HEAD
+    bars, heads = drawing.in_rows(groups)
+    height = _ROW * (len(bars) + len(heads)) + _HEAD
     figure = drawing.canvas(9.2, 2 * height if narrow() else height, text.heading(findings))
     left, right = figure.subplots(*((2, 1) if narrow() else (1, 2)), sharey=True)
     title = "bytes" if heads else wrapped(f"bytes: {groups[0][0]}", 50, most=1)
-    _panel(left, groups, title, lambda call: (call.bytes, text.size_of(call.bytes)))
+    _panel(left, bars, title, lambda call: (call.bytes, text.size_of(call.bytes)))
     bare = {(each.case, each.axis, each.verb): each.bytes_per_s for each in findings.rows("bare")}
     title = "achieved bandwidth" + (" (mark: of the verb by itself)" if bare else "")
-    _panel(right, groups, title, lambda call: (call.bytes_per_s, text.rate(call.bytes_per_s, "B/s")), bare)
-    places, names = _names(groups)
-    left.set_yticks(places, names)
-    left.set_ylim(max(places) + 0.6, -0.6)
-    drawing.count_drawn(figure, rows, total, "calls")
+    _panel(right, bars, title, lambda call: (call.bytes_per_s, text.rate(call.bytes_per_s, "B/s")), bare)
+    for axes in (left, right) if narrow() else (left,):
+        for place, label in heads.items():
+            name = wrapped(label, 88 if narrow() else 56, most=1)
+            axes.text(0, place, name, fontweight="bold", va="center")
+    left.set_yticks(list(bars), [_name(call) for call in bars.values()])
+    left.set_ylim(max(bars) + 0.6, -0.6)
+    drawing.count_drawn(figure, len(bars), sum(len(calls) for _, calls in planned), "calls")
     return figure
+
+
+def _name(call: Row, between: str = "  ") -> str:
+    return f"{call.axis}{between}{call.verb.replace('_', '-')}"
 
 
 def _groups(findings: Findings) -> list[Group]:
@@ -114,35 +120,22 @@ def _at_most(groups: Sequence[Group]) -> Sequence[Group]:
     return kept or [(label, found[:_MOST]) for label, found in groups[:1]]
 
 
-def _names(groups: Sequence[Group]) -> tuple[list[int], list[str]]:
-    """Return the places of all bars and their names."""
-    places, names, place = [], [], 0
-    for _, found in groups:
-        place += len(groups) > 1
-        for call in found:
-            places.append(place)
-            names.append(f"{call.axis}  {call.verb.replace('_', '-')}")
-            place += 1
-    return places, names
-
-
 def _panel(
     axes: Axes,
-    groups: Sequence[Group],
+    bars: Mapping[int, Row],
     title: str,
     value: Callable[[Row], tuple[float | None, str]],  # and how it is written
     bares: Mapping[Key, float] | None = None,
 ) -> None:
     from pscale.report import drawing
 
-    places, _ = _names(groups)
-    calls = [call for _, of_group in groups for call in of_group]
-    found = [value(call) for call in calls]
-    bare = [(bares or {}).get((call.case, call.axis, call.verb)) for call in calls]
-    longest = max((known for known in (*(each for each, _ in found), *bare) if known), default=0.0) or 1.0
-    for place, call, (known, said), alone in zip(places, calls, found, bare, strict=True):
+    bare = {place: (bares or {}).get((call.case, call.axis, call.verb)) for place, call in bars.items()}
+    lengths = [known for call in bars.values() if (known := value(call)[0])]
+    longest = max((*lengths, *filter(None, bare.values())), default=0.0) or 1.0
+    for place, call in bars.items():
+        (known, said), alone = value(call), bare[place]
         (bar,) = axes.barh(place, known or 0.0, height=0.66, color=KINDS["transfer"])
-        mark(bar, f"{call.axis} {call.verb.replace('_', '-')}: {said}", call.case)
+        mark(bar, f"{_name(call, ' ')}: {said}", call.case)
         if alone:
             axes.plot([alone, alone], [place - 0.4, place + 0.4], color=INK, linewidth=sized(2))
         drawing.write_beside(axes, max(known or 0.0, alone or 0.0) + 0.015 * longest, place, said)
@@ -152,12 +145,6 @@ def _panel(
     axes.spines[:].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.set_title(title)
-    first = 0
-    for label, calls in groups if len(groups) > 1 else ():
-        if title == "bytes" or narrow():
-            name = wrapped(label, 88 if narrow() else 56, most=1)
-            axes.text(0, first, name, fontweight="bold", va="center")
-        first += 1 + len(calls)
 
 
 TOPIC = Topic(
@@ -170,9 +157,7 @@ TOPIC = Topic(
     ),
     tables=tables,
     files=("calls", "bare"),
-    rows_per_case=lambda findings: (
-        len(findings.rows("calls")) / max(1, len({call.case for call in findings.rows("calls")}))
-    ),
+    rows_per_case="calls",
     figure=TopicFigure(
         name="calls",
         title="Bytes and bandwidth",

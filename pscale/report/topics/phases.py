@@ -62,7 +62,15 @@ def figure(findings: Findings) -> Figure | None:
 
     if _ranked(findings):
         return None
-    groups = _groups(findings)
+    of_case = findings.by_case("phases")
+    measured = {
+        name: known
+        for name, points in findings.series.items()
+        if (known := [point for point in points if point.case in of_case])
+    }
+    groups = [*measured.items()]
+    if sum(map(len, measured.values())) > MOST:
+        groups = [(name, [*dict.fromkeys((points[0], points[-1]))]) for name, points in groups][: MOST // 2]
     rows = sum(len(points) for _, points in groups)
     if not rows:
         return None
@@ -72,92 +80,68 @@ def figure(findings: Findings) -> Figure | None:
     figure = drawing.canvas(9.2, legend + bars, text.heading(findings))
     above, axes = figure.subplots(2, 1, height_ratios=(legend, bars))
     _legend(above, colours)
-    _bars(axes, groups, colours, {(time.case, time.phase): time for time in findings.rows("phases")})
-    measured = {time.case for time in findings.rows("phases")}
-    total = sum(any(point.case in measured for point in points) for points in findings.series.values())
-    drawing.count_drawn(figure, len(groups), total, "series")
-    if rows < len(measured):
+    _bars(axes, groups, colours, of_case)
+    drawing.count_drawn(figure, len(groups), len(measured), "series")
+    if rows < len(of_case):
         axes.set_title("smallest and largest case of each series", fontsize=sized(8.5), color=QUIET)
     return figure
-
-
-def _groups(findings: Findings) -> Groups:
-    measured = {time.case for time in findings.rows("phases")}
-    groups = []
-    for name, points in findings.series.items():
-        if known := [point for point in points if point.case in measured]:
-            groups.append((name, known))
-    if sum(len(points) for _, points in groups) > MOST:
-        return [(name, list(dict.fromkeys((points[0], points[-1])))) for name, points in groups][: MOST // 2]
-    return groups
 
 
 def _colours(phases: Sequence[Row]) -> dict[Part, Colour | str]:
     """Return a colour for every part that is visible in some bar: a hue by kind, a shade by phase."""
     from pscale.report import drawing
 
-    found: dict[Part, Colour | str] = {}
     compute = of_phases(time.phase for time in phases)
-    for kind in _DRAWN:
-        seen = {time.phase for time in phases if getattr(time, f"{kind}_s") > _VISIBLE * time.step_s}
-        order = [phase for phase in dict.fromkeys(time.phase for time in phases) if phase in seen]
-        found |= {
-            (kind, phase): compute[phase] if kind == "compute" else drawing.shade(kind, phase)
-            for phase in order
-        }
-    return found
+    names = dict.fromkeys(time.phase for time in phases)
+    seen = {
+        (kind, time.phase)
+        for kind in _DRAWN
+        for time in phases
+        if getattr(time, f"{kind}_s") > _VISIBLE * time.step_s
+    }
+    return {
+        (kind, phase): compute[phase] if kind == "compute" else drawing.shade(kind, phase)
+        for kind in _DRAWN
+        for phase in names
+        if (kind, phase) in seen
+    }
 
 
 def _bars(
-    axes: Axes,
-    groups: Groups,
-    colours: Mapping[Part, Colour | str],
-    times: Mapping[tuple[str, str], Row],
+    axes: Axes, groups: Groups, colours: Mapping[Part, Colour | str], times: Mapping[str, Sequence[Row]]
 ) -> None:
     from pscale.report import drawing
 
-    row, rows = 0, {}
-    for series, points in groups:
-        if len(groups) > 1:
-            name = wrapped(series, 90, most=1) or "unnamed"
-            axes.text(0, row, name, fontweight="bold", va="center", ha="left")
-            row += 1
-        for point in points:
-            rows[row] = point
-            row += 1
-    drawing.stacked(axes, {at: _lengths(point, colours, times) for at, point in rows.items()})
+    rows, heads = drawing.in_rows(groups)
+    for at, series in heads.items():
+        name = wrapped(series, 90, most=1) or "unnamed"
+        axes.text(0, at, name, fontweight="bold", va="center", ha="left")
+    drawing.stacked(axes, {at: [*_lengths(point, colours, times[point.case])] for at, point in rows.items()})
     for at, point in rows.items():
-        step_s = next(time.step_s for (case, _), time in times.items() if case == point.case)
         where = {"transform": axes.get_yaxis_transform(), "ha": "left"}
-        drawing.write_beside(axes, 1.012, at, text.duration_3(step_s), **where)
+        drawing.write_beside(axes, 1.012, at, text.duration_3(times[point.case][0].step_s), **where)
     axes.set_yticks(list(rows), [_name(point) for point in rows.values()])
-    axes.set_ylim(row - 0.4, -0.6)
+    axes.set_ylim(len(rows) + len(heads) - 0.4, -0.6)
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.set_xlabel("share of the step (mean over ranks and steps)")
-    above: dict[str, Any] = {
-        "transform": axes.transAxes,
-        "va": "bottom",
-        "color": QUIET,
-        "fontsize": sized(8.5),
-    }
-    axes.text(1.012, 1.0, "mean step", **above)
+    above: dict[str, Any] = {"transform": axes.transAxes, "va": "bottom", "color": QUIET}
+    axes.text(1.012, 1.0, "mean step", fontsize=sized(8.5), **above)
 
 
 def _lengths(
-    point: Row, colours: Mapping[Part, Colour | str], times: Mapping[tuple[str, str], Row]
-) -> list[drawing.Part]:
+    point: Row, colours: Mapping[Part, Colour | str], times: Sequence[Row]
+) -> Iterator[drawing.Part]:
     from pscale.report import drawing
 
-    found = []
+    by_phase = {time.phase: time for time in times}
     for (kind, phase), colour in colours.items():
-        if time := times.get((point.case, phase)):
+        if time := by_phase.get(phase):
             time_s = getattr(time, f"{kind}_s")
             share = time_s / time.step_s
             said = f"{point.label}: {text.KINDS.get(kind, kind)} in {phase}, "
             said += f"{text.duration_3(time_s)}, {text.percent_1(share)} of the step"
-            found.append(drawing.Part(share, colour, said, point.case, text.duration_3(time_s)))
-    return found
+            yield drawing.Part(share, colour, said, point.case, text.duration_3(time_s))
 
 
 def _legend(axes: Axes, colours: Mapping[Part, Colour | str]) -> None:
@@ -187,9 +171,7 @@ def _legend(axes: Axes, colours: Mapping[Part, Colour | str]) -> None:
 
 
 def _name(point: Row) -> str:
-    ranks = text.plural(point.ranks, "rank")
-    size = ranks if point.threads == 1 else f"{ranks} × {text.plural(point.threads, 'thread')}"
-    return f"{size}, injected" if point.injected else size
+    return text.ranks_and_threads(point) + (", injected" if point.injected else "")
 
 
 TOPIC = Topic(
@@ -201,9 +183,7 @@ TOPIC = Topic(
     tables=lambda findings: () if _ranked(findings) else _times(findings),
     details=lambda findings: _times(findings) if _ranked(findings) else (),
     files=("phases",),
-    rows_per_case=lambda findings: (
-        len(findings.rows("phases")) / max(1, len({time.case for time in findings.rows("phases")}))
-    ),
+    rows_per_case="phases",
     figure=TopicFigure(
         name="breakdown",
         title="Shares of the step",

@@ -46,9 +46,7 @@ class Topic:
     files: tuple[str, ...] = ()
     figure: TopicFigure | None = None
     blocks: Callable[[Context], Sequence[Block]] | None = None
-    rows_per_case: Callable[[Findings], float] | None = (
-        None  # where a large run's page lists some cases alone
-    )
+    rows_per_case: str = ""  # a frame of whose cases the page of a large run lists some alone
 
     def section(self, context: Context) -> Section | None:
         """Return the section of the page; None where there is nothing to say."""
@@ -61,7 +59,9 @@ class Topic:
     def _blocks(self, context: Context) -> Sequence[Block]:
         findings, left_out = context.findings, ""
         if self.rows_per_case:
-            findings, left_out = chosen(findings, self.rows_per_case(findings))
+            of_case = findings.by_case(self.rows_per_case)
+            rows = sum(map(len, of_case.values())) / max(1, len(of_case))
+            findings, left_out = chosen(findings, rows)
         tables = [*self.tables(findings), *self.details(findings)]
         listings = context.listings(tables, self.name, *self.files, left_out=left_out)
         return [*picture(context, self.figure, listings)] or listings
