@@ -107,25 +107,23 @@ def _breakdown(findings: Findings, width: int) -> Iterator[Text]:
     if not points:
         return
     grouped = len(findings.series) > 1 and not findings.side_by_side
-    names = [
-        _cut(point.label if findings.side_by_side else text.ranks_and_threads(point), width // 2)
-        for point in points
-    ]
-    label = max(map(len, names))
-    room = width - label - _VALUE - 1
+    name = (lambda point: point.label) if findings.side_by_side else text.ranks_and_threads
+    names = [_cut(name(point), width // 2) for point in points]
+    indent = max(map(len, names)) + 1
+    room = width - indent - _VALUE
     kinds = [kind for kind in _GLYPHS if any(round(known[kind] * room) for known in shares.values())]
     yield Text("Where a step goes", style="bold")
-    for before, point, name in zip([None, *points], points, names, strict=False):
+    for before, point, label in zip([None, *points], points, names, strict=False):
         if grouped and (before is None or before.series != point.series):
             yield Text(_cut(point.series or "unnamed", width), style="italic")
-        bar = Text(f"{name:>{label}} ")
+        bar = Text(f"{label:>{indent - 1}} ")
         for kind, cells in zip(
             kinds, _cells([shares[point.case][kind] for kind in kinds], room), strict=True
         ):
             bar.append(_GLYPHS[kind] * cells, KINDS[kind])
-        bar.append(" " * (label + 1 + room - len(bar)))
+        bar.append(" " * (indent + room - len(bar)))
         yield bar.append(f"{text.duration(steps[point.case], 3):>{_VALUE}}", "dim")
-    yield _key(kinds, label + 1, width)
+    yield _key(kinds, indent, width)
 
 
 def _key(kinds: Sequence[str], indent: int, width: int) -> Text:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import log2
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pscale.analysis.columns import Row
@@ -30,8 +31,11 @@ _BESIDE = 2**0.045  # of a size: where the dots of its launches are
 _NAMED = 8  # series with a colour and a name of their own
 _TICK_GAP = 0.055  # of the axis, so that tick labels stay apart
 
-Series = list[tuple[str, list[Row]]]
-Estimated = Callable[[Row], Estimate | None]
+_VALUES: Mapping[str, tuple[str, Callable[[float], str]]] = {  # of a panel, and how it is written
+    "Efficiency": ("efficiency", text.percent_1),
+    "Speed-up": ("speedup", lambda value: f"{text.number_3(value)}×"),
+    "Throughput": ("samples_per_s", text.rate),
+}
 
 
 def tables(findings: Findings) -> Iterator[Table]:
@@ -125,24 +129,21 @@ def figure(findings: Findings) -> Figure | None:
     """
     from pscale.report import drawing
 
-    series = list(findings.series.items())
-    compared = sum(point.efficiency is not None for point in findings.rows("cases")) > 1
-    if findings.side_by_side or not (
-        compared or any(point.samples_per_s for point in findings.rows("cases"))
-    ):
+    points = findings.rows("cases")
+    compared = sum(point.efficiency is not None for point in points) > 1
+    if findings.side_by_side or not (compared or any(point.samples_per_s for point in points)):
         return None
-    colours = dict(zip(_named(series), drawing.distinct(_NAMED), strict=False))
+    colours = dict(zip(_named(findings.series), drawing.distinct(_NAMED), strict=False))
     if not compared:
         figure = drawing.canvas(5.8, 3.7, text.heading(findings))
-        _panel(figure.subplots(), findings, colours, "Throughput", lambda point: point.samples_per_s)
+        _panel(figure.subplots(), findings, colours, "Throughput")
         return figure
-    named = sum(any(point.efficiency for point in points) for _, points in series) > 1
+    named = sum(any(point.efficiency for point in points) for points in findings.series.values()) > 1
     height = 5.8 if narrow() else 3.7
     figure = drawing.canvas(10.8 if named else 9.2, height, text.heading(findings))
     left, right = figure.subplots(*((2, 1) if narrow() else (1, 2)))
-    _panel(right, findings, colours, "Speed-up", lambda point: point.speedup)
-    laws = predictions.drawn(findings)
-    _panel(left, findings, colours, "Efficiency", lambda point: point.efficiency, laws=laws)
+    _panel(right, findings, colours, "Speed-up")
+    _panel(left, findings, colours, "Efficiency", predictions.drawn(findings))
     return figure
 
 
@@ -151,94 +152,85 @@ def _panel(
     findings: Findings,
     colours: Mapping[str, Colour],
     title: str,
-    value: Estimated,
-    *,
     laws: Sequence[Sequence[Row]] = (),
 ) -> None:
-    series = list(findings.series.items())
-    everything = [point for _, points in series for point in points]
-    sizes = sorted({point.cores for point in everything})
+    everything = [point for points in findings.series.values() for point in points]
+    sizes, count = sorted({point.cores for point in everything}), len(findings.series)
     threaded = any(point.threads > 1 for point in everything)
     _size_axis(axes, predictions.reached(laws, sizes), threaded=threaded)
-    some = f" ({len(colours)} best and worst of {len(series)} named)" if len(colours) < len(series) else ""
+    some = f" ({len(colours)} best and worst of {count} named)" if len(colours) < count else ""
     dashed = "; dashed: model" if laws else ""
     describe(axes, f"{title}, with 95% intervals{dashed}{some}")
-    for place, (name, points) in enumerate(series):
-        aside = 2 ** (min(_ASIDE, _ASIDES / len(series)) * (place - (len(series) - 1) / 2))
-        found = [(point.cores * aside, known, point) for point in points if (known := value(point))]
+    value = attrgetter(_VALUES[title][0])
+    ends: dict[tuple[str, Colour], tuple[float, float]] = {}
+    for place, (name, points) in enumerate(findings.series.items()):
+        aside = 2 ** (min(_ASIDE, _ASIDES / count) * (place - (count - 1) / 2))
+        known = [point for point in points if value(point)]
         colour = colours.get(name, FAINT)
-        _curve(axes, found, colour)
+        places, values = [point.cores * aside for point in known], [value(point).value for point in known]
+        if len(known) > _DOTS:
+            axes.plot(places, values, color=colour, zorder=3)
+        for size, point in zip(places, known, strict=True):
+            _interval_bar(axes, size, value(point), colour)
         if name in colours:
-            for each in found:
-                _dot(axes, title, each, colour)
-                _launch_dots(axes, title, each, findings.launch_steps_s.get(each[-1].case, ()), colour)
+            for size, point in zip(places, known, strict=True):
+                times_s = findings.launch_steps_s.get(point.case, ())
+                _dots(axes, title, size, point, colour, times_s=times_s)
         else:  # one of very many
-            places = [size for size, *_ in found]
-            values = [known.value for _, known, _ in found]
             axes.plot(places, values, "o", color=FAINT, markersize=3, zorder=2)
         _missing(axes, [point for point in points if not value(point)])
         for law in laws:
             if law[0].series == name:
-                predictions.draw(axes, law, colours.get(name, FAINT))
-    _value_axis(axes, title, [known for point in everything if (known := value(point))])
+                predictions.draw(axes, law, colour)
+        if known and name in colours:
+            ends[wrapped(name or "unnamed", 26), colour] = known[-1].cores, values[-1]
+    _value_axis(axes, title, [value(point) for point in everything if value(point)])
     if title != "Throughput":
         _ideal(axes, title, [point for point in everything if point.base and value(point)], sizes[-1])
-    if len(series) > 1 and title != "Efficiency":
-        _name_curves(axes, [(name, points) for name, points in series if name in colours], value, colours)
+    if count > 1 and title != "Efficiency":
+        from pscale.report import drawing
+
+        drawing.name_ends(axes, ends, 0.16 if narrow() else 0.12, weight="bold")
 
 
-def _named(series: Series) -> list[str]:
+def _named(series: Mapping[str, Sequence[Row]]) -> list[str]:
     """Return the series to distinguish: all, or of many the worst and the best by their largest case."""
     if len(series) <= _NAMED:
-        return [name for name, _ in series]
-    last = {}
-    for name, points in series:
-        for point in points:
-            if known := point.efficiency or point.samples_per_s:
-                last[name] = known.value
+        return list(series)
+    last = {
+        name: known.value
+        for name, points in series.items()
+        for point in points
+        if (known := point.efficiency or point.samples_per_s)
+    }
     order = sorted(last, key=lambda name: last[name])
     return order[: _NAMED // 2] + order[-(_NAMED // 2) :]
 
 
-def _curve(axes: Axes, found: Sequence[tuple[float, Estimate, Row]], colour: Colour) -> None:
-    """Draw the cases of a series with their intervals; two are two dots, more are joined by a line."""
-    if len(found) > _DOTS:
-        axes.plot(
-            [size for size, *_ in found], [known.value for _, known, _ in found], color=colour, zorder=3
-        )
-    for size, known, _ in found:
-        _interval_bar(axes, size, known, colour)
-
-
-def _dot(axes: Axes, title: str, found: tuple[float, Estimate, Row], colour: Colour) -> None:
-    """Draw one case, which says its value under the pointer."""
-    size, known, point = found
+def _dots(
+    axes: Axes, title: str, size: float, point: Row, colour: Colour, *, times_s: Sequence[float]
+) -> None:
+    """Draw one case and, beside it, what the step time of each launch alone gives; both say their values."""
+    known = getattr(point, _VALUES[title][0])
     edge: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.8, "zorder": 5}
     (dot,) = axes.plot([size], [known.value], "o", color=colour, **edge)
-    mark(dot, f"{point.label}: {title.lower()} {said(title, known)}", point.case)
-
-
-def _launch_dots(
-    axes: Axes, title: str, found: tuple[float, Estimate, Row], times_s: Sequence[float], colour: Colour
-) -> None:
-    """Draw what the step time of each launch alone gives, beside the estimate of its case."""
-    size, known, point = found
+    mark(dot, f"{point.label}: {title.lower()} {_said(title, known)}", point.case)
     if point.step_s is None or not 1 < len(times_s) <= _LAUNCHES:
         return
     for time_s in times_s:
         alone = Estimate(value=known.value * point.step_s.value / time_s)
         look: dict[str, Any] = {"markersize": 2.6, "alpha": 0.5, "zorder": 2}
         (dot,) = axes.plot(size * _BESIDE, alone.value, "o", color=colour, **look)
-        mark(dot, f"{point.label}, one launch: {title.lower()} {said(title, alone)}", point.case)
+        mark(dot, f"{point.label}, one launch: {title.lower()} {_said(title, alone)}", point.case)
 
 
-def said(title: str, known: Estimate) -> str:
+def _said(title: str, known: Estimate) -> str:
     """Return a value of a panel with its interval, in words."""
-    write = text.percent_1 if title == "Efficiency" else text.rate if title == "Throughput" else text.number_3
-    value = write(known.value) + ("×" if title == "Speed-up" else "")
+    write = _VALUES[title][1]
     if known.low is None or known.high is None or known.low == known.high:
-        return value
-    return f"{value} (95% interval {write(known.low)} to {write(known.high)})"
+        return write(known.value)
+    bounds = (write(bound).rstrip("×") for bound in (known.low, known.high))
+    return f"{write(known.value)} (95% interval {' to '.join(bounds)})"
 
 
 def _interval_bar(axes: Axes, size: float, known: Estimate, colour: Colour) -> None:
@@ -271,26 +263,8 @@ def _ideal(axes: Axes, title: str, bases: Sequence[Row], largest: int) -> None:
         axes.plot([start, max(largest, start)], [1.0, top], "--", color=QUIET, linewidth=1.2, zorder=1)
     if starts and title == "Speed-up" and largest > starts[0]:
         middle = (starts[0] * largest) ** 0.5
-        axes.annotate(
-            "ideal",
-            (middle, middle / starts[0]),
-            xytext=(-4, 4),
-            textcoords="offset points",
-            ha="right",
-            va="bottom",
-            color=QUIET,
-        )
-
-
-def _name_curves(axes: Axes, series: Series, value: Estimated, colours: Mapping[str, Colour]) -> None:
-    """Write each series' name beside the end of its curve."""
-    from pscale.report import drawing
-
-    ends = {}
-    for name, points in series:
-        if known := [(point.cores, found.value) for point in points if (found := value(point))]:
-            ends[wrapped(name or "unnamed", 26), colours[name]] = known[-1]
-    drawing.name_ends(axes, ends, 0.16 if narrow() else 0.12, weight="bold")
+        where: Any = {"textcoords": "offset points", "ha": "right", "va": "bottom", "color": QUIET}
+        axes.annotate("ideal", (middle, middle / starts[0]), xytext=(-4, 4), **where)
 
 
 def _size_axis(axes: Axes, sizes: Sequence[int], *, threaded: bool) -> None:

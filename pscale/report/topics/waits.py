@@ -17,7 +17,6 @@ from pscale.report.table import Column, Table, Value, Written, listed
 from pscale.report.topics.topic import Topic, TopicFigure, case_column, picture
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _VARIANTS = 4  # cases side by side whose ranks are listed
@@ -52,28 +51,24 @@ def tables(findings: Findings) -> Iterator[Table]:
         Column("unaccounted", text.percent_2, wide=True, get="unaccounted"),
     )
     yield from listed("Slowest ranks (per step)", _of_largest(findings), columns, filled=True)
-    yield from _stragglers(findings)
 
+    def late_steps(each: Row) -> Written:
+        return Written(each.late_steps, f"{each.late_steps} of {each.steps} steps")
 
-def _stragglers(findings: Findings) -> Iterator[Table]:
-    """Yield the ranks for which others wait most."""
-    columns = (
-        case_column(findings),
-        "rank",
-        Column(get="host", fold=True),
-        Column("of the step", get="step_share"),
-        Column("of all wait", get="wait_share"),
-        Column("late in", str, get=_late_steps),
-        Column("late by", get="late_s"),
-        Column("most in", get="phase"),
+    yield from listed(
+        "Ranks that the others wait for",
+        findings.rows("stragglers")[:_LATE],
+        (
+            *columns[:3],
+            Column("of the step", get="step_share"),
+            Column("of all wait", get="wait_share"),
+            Column("late in", str, get=late_steps),
+            Column("late by", get="late_s"),
+            Column("most in", get="phase"),
+        ),
+        caption="of the step: mean wait of each other rank for this one",
+        files=("stragglers",),
     )
-    caption = "of the step: mean wait of each other rank for this one"
-    late = findings.rows("stragglers")[:_LATE]
-    yield from listed("Ranks that the others wait for", late, columns, caption=caption, files=("stragglers",))
-
-
-def _late_steps(each: Row) -> Written:
-    return Written(each.late_steps, f"{each.late_steps} of {each.steps} steps")
 
 
 def _of_largest(findings: Findings) -> Iterator[Row]:
@@ -135,20 +130,15 @@ def figure(findings: Findings) -> Figure | None:
         cbar_kws={**scale, "ticks": MaxNLocator(5)},
     )
     figure.axes[-1].spines[:].set_visible(False)
-    _label(axes, ranks, steps)
+    axes.set_xticks(*_ticks(steps), rotation=0)
+    axes.set_yticks(*_ticks(ranks), rotation=0)
+    axes.set(xlabel="measured step", ylabel="rank")
+    axes.tick_params(length=0)
     name = wrapped(findings.case(case).label, 60, most=1)
     hint = "dark cells wait for a rank with pale cells" if waits.any() else "no rank waited"
     clipped = f"; darkest: more than {text.duration_3(top)}" if top < waits.max() else ""
     describe(axes, f"{name}, launch {repeat + 1}: {hint}{clipped}")
     return figure
-
-
-def _label(axes: Axes, ranks: int, steps: int) -> None:
-    axes.set_xticks(*_ticks(steps), rotation=0)
-    axes.set_yticks(*_ticks(ranks), rotation=0)
-    axes.set_xlabel("measured step")
-    axes.set_ylabel("rank")
-    axes.tick_params(length=0)
 
 
 def _ticks(count: int) -> tuple[list[float], list[str]]:
