@@ -1,6 +1,6 @@
 """Attacks are drawn at random from a seed, which every failure names: PSCALE_ATTACK_SEED repeats them.
 
-PSCALE_ATTACKS=20 makes twenty times as many.
+PSCALE_ATTACKS=20 makes twenty times as many, PSCALE_ATTACKS=0.3 fewer.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 SEED = int(os.environ.get("PSCALE_ATTACK_SEED", "1"))
-TIMES = int(os.environ.get("PSCALE_ATTACKS", "1"))
+TIMES = float(os.environ.get("PSCALE_ATTACKS", "1"))
 
 
 def pytest_collection_modifyitems(items):
@@ -29,7 +29,15 @@ class Attack:
     draw: random.Random
 
     def times(self, usual):
-        return usual * TIMES
+        return max(1, round(usual * TIMES))
+
+    def some(self, attacks):
+        """Return all attacks in order, or a part of them where fewer are wanted."""
+        places = range(len(attacks))
+        return [
+            attacks[place]
+            for place in sorted(self.draw.sample(places, min(len(attacks), self.times(len(attacks)))))
+        ]
 
 
 @pytest.fixture

@@ -178,12 +178,12 @@ def disk(tmp_path):
     disk.close()
 
 
-def failures(acts, kind, draw):
-    """Return every way in which a disk fails that has to do these acts: which of them, or when it is full."""
+def failures(acts, kind, attack):
+    """Return the ways in which a disk fails that has to do these acts: which of them, or when it is full."""
     if kind == "each act fails once":
-        return [{"fatal": number} for number in range(1, len(acts) + 1)]
-    starts = [sum(acts[:number]) for number in range(len(acts))]
-    return [{"room": start + draw.randrange(size)} for start, size in zip(starts, acts, strict=True) if size]
+        return attack.some([{"fatal": number} for number in range(1, len(acts) + 1)])
+    writes = [(sum(acts[:number]), size) for number, size in enumerate(acts) if size]
+    return attack.some([{"room": start + attack.draw.randrange(size)} for start, size in writes])
 
 
 # The seed of a launch says what fails in it.
@@ -212,7 +212,7 @@ def test_whichever_write_of_a_rank_fails_the_launch_has_a_reason_and_the_run_goe
     assert code == 0, said
     acts = [*map(int, (folder / "reports.acts").read_text().split())]
     assert len(acts) > 10
-    failing = failures(acts, kind, attack.draw)
+    failing = failures(acts, kind, attack)
     folder, code, said = ran(*failing, {})
     assert code == 1, said
     journal = opened(folder)
@@ -237,7 +237,7 @@ def test_whichever_write_of_a_report_fails_no_launch_is_lost_and_files_are_whole
     folder, run = fresh()
     code, said, acts = disk.run(folder, run, does=REPORT)
     assert (code, len(acts) > 10) == (0, True), said
-    for how in failures(acts, kind, attack.draw):
+    for how in failures(acts, kind, attack):
         folder, run = fresh()
         code, said, _ = disk.run(folder, run, does=REPORT, **how)
         told = f"{how} of {acts}: exit code {code}\n{said}"
@@ -265,7 +265,7 @@ def opened(folder):
 def test_whichever_write_of_a_run_fails_what_was_whole_stays_and_the_run_resumes(disk, attack, kind):
     code, said, acts = disk.run(disk.fresh())
     assert (code, len(acts) > 50) == (0, True), said
-    for how in failures(acts, kind, attack.draw):
+    for how in failures(acts, kind, attack):
         folder = disk.fresh()
         code, said, _ = disk.run(folder, **how)
         told = f"{how} of {acts}: exit code {code}\n{said}"
