@@ -1,10 +1,12 @@
 """How long tests wait for what has to come: however busy the machine is, a limit only ends what hangs."""
 
+import os
 import time
 
 import psutil
 
 LIMIT_S = 1200  # of a whole program
+THOROUGH = float(os.environ.get("PSCALE_THOROUGH", "1"))  # share of the usual attacks and products of plans
 _WAIT_S = 300  # for one event
 _LOOP_S = 0.026  # that `_loop_s` returns on an idle core of 3 GHz
 

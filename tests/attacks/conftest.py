@@ -1,6 +1,6 @@
 """Attacks are drawn at random from a seed, which every failure names: PSCALE_ATTACK_SEED repeats them.
 
-PSCALE_ATTACKS=20 makes twenty times as many, PSCALE_ATTACKS=0.3 fewer.
+PSCALE_THOROUGH=20 makes twenty times as many, PSCALE_THOROUGH=0.3 fewer.
 """
 
 import os
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from patience import THOROUGH
 
 SEED = int(os.environ.get("PSCALE_ATTACK_SEED", "1"))
-TIMES = float(os.environ.get("PSCALE_ATTACKS", "1"))
 
 
 def pytest_collection_modifyitems(items):
@@ -29,7 +29,7 @@ class Attack:
     draw: random.Random
 
     def times(self, usual):
-        return max(1, round(usual * TIMES))
+        return max(1, round(usual * THOROUGH))
 
     def some(self, attacks):
         """Return all attacks in order, or a part of them where fewer are wanted."""
@@ -51,7 +51,9 @@ def pytest_runtest_makereport(item):
     outcome = yield
     report = outcome.get_result()
     if report.failed and item.user_properties:
-        report.sections.append(("attack", f"repeat it with PSCALE_ATTACK_SEED={SEED} PSCALE_ATTACKS={TIMES}"))
+        report.sections.append(
+            ("attack", f"repeat it with PSCALE_ATTACK_SEED={SEED} PSCALE_THOROUGH={THOROUGH:g}")
+        )
 
 
 @pytest.fixture(scope="session")
