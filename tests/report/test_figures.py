@@ -112,6 +112,12 @@ def test_nothing_is_drawn_of_nothing(failed):
         assert [draw(failed) for draw in (scaling, breakdown, wait, calls, loss)] == [None] * 5
 
 
+def test_calls_that_send_nothing_are_not_drawn(summary):
+    barriers = [row._replace(verb="barrier", bytes=0.0) for row in summary.rows("calls")]
+    with drawing.styled():
+        assert calls(summary.replaced(calls=barriers)) is None
+
+
 def test_of_very_many_series_the_best_and_worst_are_named(tmp_path):
     points = [
         Point(ranks=ranks, series="s" * count, transfer_s=0.002 * count * (ranks > 1), losses=[2.0, 1.0])

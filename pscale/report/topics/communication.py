@@ -70,9 +70,9 @@ def figure(findings: Findings) -> Figure | None:
 
     planned = _groups(findings)
     groups = _at_most(planned)
-    if not groups:
-        return None
     bars, heads = drawing.in_rows(groups)
+    if not bars:
+        return None
     height = _ROW * (len(bars) + len(heads)) + _HEAD
     figure = drawing.canvas(9.2, 2 * height if narrow() else height, text.heading(findings))
     left, right = figure.subplots(*((2, 1) if narrow() else (1, 2)), sharey=True)
