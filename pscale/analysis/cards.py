@@ -20,7 +20,6 @@ from pscale.run_shape import mismatch, trouble_of
 
 if TYPE_CHECKING:  # cards that are kept need no pandas
     from pscale.analysis.findings import Findings
-    from pscale.analysis.frames import Run
 
 CARD = "card.json"
 _VERSION = 6
@@ -59,13 +58,13 @@ def cards(root: Path, suite: str | None = None) -> list[Card]:
     return sorted(found, key=lambda one: (one.begun_unix_s or 0.0, one.run), reverse=True)
 
 
-def card(folder: Path, run: Run | None = None) -> Card:
-    """Return the card of a run, as it is kept if the run has not changed since; `run` where it is loaded."""
+def card(folder: Path, findings: Findings | None = None) -> Card:
+    """Return the card of a run: as kept if the run has not changed since, else of its `findings`."""
     stamp = _stamp(folder)
     kept = _kept(folder, stamp)
     if kept is not None:
         return kept
-    made = _made(folder, run)
+    made = _made(folder, findings)
     with suppress(OSError):  # a folder that may only be read
         write_json(folder / CARD, {"version": _VERSION, "stamp": stamp, **asdict(made)})
     return made
@@ -98,7 +97,7 @@ def _kept(folder: Path, stamp: Sequence[int]) -> Card | None:
     return Card(**(known | {"path": str(folder)}))  # the folder may have been moved
 
 
-def _made(folder: Path, run: Run | None) -> Card:
+def _made(folder: Path, findings: Findings | None) -> Card:
     from pscale.analysis.findings import Findings  # noqa: PLC0415 - see above
     from pscale.analysis.frames import load  # noqa: PLC0415
     from pscale.results.store import Damaged, read_table  # noqa: PLC0415
@@ -110,7 +109,7 @@ def _made(folder: Path, run: Run | None) -> Card:
         if trouble_of(document):
             return _unreadable(folder, "run.json is damaged")
         read_table(folder / "data", "cases", ("case",), damaged)
-        findings = Findings(run or load(folder))
+        findings = findings or Findings(load(folder))
         best = _best(findings)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, ResultsError) as error:
         return _unreadable(folder, str(error) if isinstance(error, ResultsError) else "run.json is damaged")

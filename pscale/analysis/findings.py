@@ -86,7 +86,8 @@ class Findings:
             if not isinstance(findings[name], pd.DataFrame):
                 findings[name] = frame(name, [row._asdict() for row in findings[name]], self.labels)
         other = object.__new__(Findings)
-        other.__dict__ = {**self.__dict__, "_rows": {}, "_of_case": {}, **findings}
+        kept = {name: value for name, value in self.__dict__.items() if name != "_series"}
+        other.__dict__ = {**kept, "_rows": {}, "_of_case": {}, **findings}
         return other
 
     def rows(self, name: str) -> list[Row]:
@@ -310,7 +311,9 @@ class Findings:
     @property
     def series(self) -> dict[str, list[Row]]:
         """The cases of every series, smallest first."""
-        return scaling.by_series(self._points)
+        return self._series
+
+    _series = cached_property(lambda of: scaling.by_series(of._points))
 
     @property
     def side_by_side(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from pscale.analysis.columns import Row
 from pscale.analysis.columns import row as row_of
 from pscale.analysis.findings import Findings
-from pscale.analysis.frames import Run, load
+from pscale.analysis.frames import Run, grouped, load
 from pscale.analysis.predictions import agreement, score_in
 from pscale.atomic_files import to_json
 from pscale.cli import tell
@@ -163,19 +163,19 @@ def _bases(
 
     It is predicted or of the profile's run; None where there is no other. Throughput suites compare no sizes.
     """
-    measured = [case_of(run, case) for case in {pace.case: None for pace in profile.paces}]
-    works: dict[Hashable, Prediction | None] = {}
-    for each in found:
-        work = _work(each.case)
-        if work not in works:
-            same = [other for other in found if _work(other.case) == work]
-            least = min(same, key=lambda other: other.case.ranks)
-            smaller = [case for case in measured if _work(case) == work and case.ranks < least.case.ranks]
-            if smaller:
-                least = predict_one(min(smaller, key=lambda case: case.ranks))
-            alone = len(same) == 1 and not smaller
-            works[work] = None if alone or each.case.scaling == "throughput" else least
-    return [works[_work(each.case)] for each in found]
+    measured = [case_of(run, case) for case in dict.fromkeys(pace.case for pace in profile.paces)]
+    bases: dict[Hashable, Prediction | None] = {}
+    for work, same in grouped(found, lambda each: _work(each.case)).items():
+        if same[0].case.scaling == "throughput":
+            bases[work] = None
+            continue
+        least = min(same, key=lambda each: each.case.ranks)
+        smaller = [case for case in measured if _work(case) == work and case.ranks < least.case.ranks]
+        if smaller:
+            bases[work] = predict_one(min(smaller, key=lambda case: case.ranks))
+        else:
+            bases[work] = least if len(same) > 1 else None
+    return [bases[_work(each.case)] for each in found]
 
 
 def _work(case: Case) -> Hashable:

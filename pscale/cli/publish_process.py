@@ -54,7 +54,7 @@ def publish(folder: Path) -> bool:
             drawer.ask(findings, folder / "figures", FORMATS)
         answer = Answer.of(findings, page_of(findings))
         write(findings, answer, Pictures(sources=sources), drawer)
-    card(folder, run)  # `pscale list` of many runs reads cards alone
+    card(folder, findings if findings.source is run else Findings(run))  # `pscale list` reads cards alone
     print(json.dumps(answer.document()))
     return findings.complete and not run.pending
 

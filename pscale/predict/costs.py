@@ -326,6 +326,7 @@ class _Rates:
         self._logs = np.log1p(columns)
         self._columns = columns
         self._fitted, self._covariance = self._fit(np.ones(len(segments), bool))
+        self._fitted_logs, _ = self._log_s(columns * self._usual, self._fitted)
 
     def _fit(self, which: NDArray[np.bool_]) -> tuple[Vector, Vector]:
         """Return the logarithms of how far seconds are from what is usual, and their covariance."""
@@ -358,10 +359,10 @@ class _Rates:
         row = self._row(segment.amounts)
         far = np.abs(self._logs - np.log1p(row)).sum(axis=1) + (self._phases != segment.phase)
         place = int(far.argmin())
-        here, _ = self._log_s(np.stack([row, self._columns[place]]) * self._usual, self._fitted)
-        growth = float(here[0] - here[1]) + self._of_strangers(segment.amounts)
+        here, _ = self._log_s(row[None] * self._usual, self._fitted)
+        growth = float(here[0] - self._fitted_logs[place]) + self._of_strangers(segment.amounts, here[0])
         # By how much the nearest misses its fit tells the less, the more its work differs.
-        missed = float(np.log(self._times[place]) - here[1])
+        missed = float(np.log(self._times[place]) - self._fitted_logs[place])
         kept = 1 / (1 + _FADING * abs(growth))
         return self._segments[place], math.exp(growth + missed * (kept - 1))
 
@@ -379,11 +380,10 @@ class _Rates:
         times = max(flops / known.max(), known.min() / flops)
         return f"extrapolated {times:.2g} times in FLOPs" if times > 1 else "interpolated in FLOPs"
 
-    def _of_strangers(self, amounts: Mapping[str, float]) -> float:
-        """Return by what logarithm kinds of work that no segment had lengthen one, at what is usual."""
+    def _of_strangers(self, amounts: Mapping[str, float], log_s: float) -> float:
+        """Return by what logarithm kinds of work that no segment had lengthen a time, at what is usual."""
         strange = sum(_usual_s(name) * amount for name, amount in amounts.items() if name not in self._names)
-        here, _ = self._log_s(self._row(amounts)[None] * self._usual, self._fitted)
-        return math.log1p(strange * math.exp(self._fitted[0] - here[0]))
+        return math.log1p(strange * math.exp(self._fitted[0] - log_s))
 
     @cached_property
     def _missed(self) -> float:

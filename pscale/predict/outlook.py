@@ -146,10 +146,9 @@ def _doubts(rows: Sequence[Row]) -> Iterator[str]:
     alone = [row.label for row in rows if not row.base and row.prediction.case.scaling != "throughput"]
     if alone:
         yield f"No efficiency of {', '.join(alone)}: no other size of this work was measured or is predicted."
-    above = [row for row in rows if row.efficiency and row.efficiency.value > _DOUBTFUL]
-    for row in above:
-        assert row.efficiency is not None
-        yield (
-            f"The efficiency of {row.label}, {row.efficiency.value:.0%}, is doubtful: unless caches explain "
-            f"it, the step of {row.base} is predicted too long, or this one too short."
-        )
+    for row in rows:
+        if row.efficiency and row.efficiency.value > _DOUBTFUL:
+            yield (
+                f"The efficiency of {row.label}, {row.efficiency.value:.0%}, is doubtful: unless caches "
+                f"explain it, the step of {row.base} is predicted too long, or this one too short."
+            )
