@@ -9,7 +9,7 @@
 # make bench     compare pscale with PyTorch, MPI and bare loops, and with the kept figures (25 minutes)
 # make wheel     build the sdist and the wheel, into dist
 # make manual    write docs/cli.md, the man page and docs/tables.md again, from the commands and columns
-# make validate  predict, write it down, measure: how far predictions hold (30 minutes, idle, networks need root; QUICK=1: 5)
+# make validate  predict, write it down, measure: how far predictions hold (an hour, idle, networks need root; QUICK=1: 10 minutes)
 # make check     ruff, mypy, the import rules and the tests of make test
 #
 # Needs Python >= 3.11, make and a package index: no root, no compiler, no MPI of the system.

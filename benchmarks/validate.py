@@ -8,6 +8,7 @@
     injected  one late rank, and jitter: the map of waits
     steps     the distribution of steps: the Kolmogorov-Smirnov distance
     contention  exchanges that meet on one link: SimGrid holds, the vector engine says where it cannot (root)
+    shapes    work of one shape predicts each of its sizes 4 and 16 times as large, singly and together
     advice    every plan of a model on two ranks, from five and bare collectives: order, and the first choice
 
 Predictions of what was not measured yet are in a file before it is measured; the figures have its hash.
@@ -37,12 +38,15 @@ from scipy.stats import ks_2samp, spearmanr
 from validate_suites import (
     ADVISED,
     BARE,
+    CHANGED,
     INJECTIONS,
     PLANS,
     SENT,
+    SHAPED,
     SHARED,
     SMALL,
     late,
+    shaped,
     shared,
     steady,
     strategies,
@@ -52,6 +56,7 @@ from pscale.analysis.frames import Run, load
 from pscale.config import Case
 from pscale.errors import PscaleError
 from pscale.launch.machine import inspect
+from pscale.parallel.recompute import executed_flops
 from pscale.predict.engine import Prediction, predict
 from pscale.predict.flows import predict_flows
 from pscale.predict.network import CONGESTED
@@ -81,9 +86,12 @@ GOALS = {  # mean and largest error
     "injected": (0.025, 0.06),
     "steps": (0.025, 0.06),
     "contention": (0.10, 0.10),
+    "shapes": (math.inf, math.inf),  # its goals depend on how far the shape is
     "advice": (math.inf, math.inf),  # its goals are those of the order
 }
 REGRET, SPEARMAN = 0.03, 0.95
+NEAR, NEAR_ERROR = 4, 0.10  # times the FLOPs, and the mean error of what is no further
+COVERED = 0.90, 0.98  # of the shapes lie in their intervals
 BEST = 5  # plans that advise measures
 
 
@@ -99,6 +107,7 @@ class Scored:
     measured_s: float
     launches: int
     notes: tuple[str, ...]
+    far: float = 1.0  # times the FLOPs of what was traced, or the inverse
 
     @property
     def error(self) -> float:
@@ -345,6 +354,26 @@ def contention(lab: Lab) -> dict[str, Any]:
     return {**rows, "frozen": frozen}
 
 
+def shapes(lab: Lab) -> dict[str, Any]:
+    """Predict work of shapes that were not measured from one that was, really computing."""
+    steps, repeats = (5, 1) if lab.quick else (8, 2)
+    frozen: dict[str, str] = {}
+    found: list[Scored] = []
+    for name in SHAPED:
+        run = lab.run(shaped(name, (), steps=4 * steps, repeats=2))
+        (traced,) = (case_of(run, case) for case in run.planned)
+        profile = Profile.of_run(run)
+        near = [(fields, times) for fields, times in CHANGED if times == NEAR and len(fields) == 1]
+        text = shaped(name, near if lab.quick else CHANGED, steps=steps, repeats=repeats)
+        cases = {case.label: case for case in lab.cases(text)}
+        predictions = {label: predict(case, profile) for label, case in cases.items()}
+        frozen[name] = lab.freeze(f"shapes-{name.replace(' ', '-')}", predictions)
+        for each in scored(lab.run(text), predictions):
+            ratio = executed_flops(cases[each.case]) / executed_flops(traced)
+            found.append(replace(each, case=f"{name}: {each.case}", far=max(ratio, 1 / ratio)))
+    return {"cases": found, "frozen": frozen}
+
+
 def advice(lab: Lab) -> dict[str, Any]:
     """Predict every plan of a model on two ranks from five and bare collectives, then measure them all."""
     steps, repeats = (10, 1) if lab.quick else (40, 5)
@@ -359,7 +388,7 @@ def advice(lab: Lab) -> dict[str, Any]:
 
 
 EXPERIMENTS: Mapping[str, Callable[[Lab], dict[str, Any]]] = {
-    each.__name__: each for each in (same, networks, sizes, injected, steps, contention, advice)
+    each.__name__: each for each in (same, networks, sizes, injected, steps, contention, shapes, advice)
 }
 
 
@@ -392,9 +421,22 @@ def _also(content: Mapping[str, Any]) -> list[str]:
         )
     if "waits" in content:
         said.append(f"waits by rank and phase: {_off(content):.1%} of the step at most")
+    if content.get("experiment") == "shapes":
+        said += _by_distance(content)
     if "plans" in content:
         said.append(_order(content))
     return said
+
+
+def _by_distance(content: Mapping[str, Any]) -> list[str]:
+    """Say how far shapes are off that need few times the FLOPs, and those that need more."""
+    errors = np.array([abs(each["error"]) for each in content["cases"]])
+    near = np.array([each["far"] for each in content["cases"]]) <= NEAR
+    low, high = COVERED
+    said = [f"within {NEAR} times the FLOPs {np.mean(errors[near]):.1%} on average (goal {NEAR_ERROR:.0%})"]
+    if not near.all():
+        said.append(f"beyond {np.mean(errors[~near]):.1%}")
+    return [*said, f"goal of the intervals {low:.0%} to {high:.0%}"]
 
 
 def _order(content: Mapping[str, Any]) -> str:
@@ -488,7 +530,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help=", ".join(EXPERIMENTS))
-    parser.add_argument("--quick", action="store_true", help="smaller: about five minutes for all")
+    parser.add_argument("--quick", action="store_true", help="smaller: about ten minutes for all")
     parser.add_argument("--json", type=Path, help="folder of the figures")
     parser.add_argument("--keep", type=Path, help="keep suites, runs and predictions in this folder")
     asked = parser.parse_args()

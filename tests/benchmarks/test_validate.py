@@ -124,3 +124,22 @@ def test_ghosts_run_on_every_size_of_the_experiment(plan, tmp_path):
     path.write_text(plan.suite((2, 4, 8, 16, 32), jitter_s=0.01, steps=2, repeats=1))
     cases = expand(load_suite(path), MACHINE).cases
     assert [case.ranks for case in cases] == [2, 4, 8, 16, 32]
+
+
+@pytest.mark.parametrize("name", validate_suites.SHAPED)
+def test_every_shape_of_the_experiment_is_a_case_of_its_size(name, tmp_path):
+    path = tmp_path / "suite.yaml"
+    for changes in ((), validate_suites.CHANGED):
+        path.write_text(validate_suites.shaped(name, changes, steps=2, repeats=1))
+        cases = expand(load_suite(path), MACHINE).cases
+        assert len({case.label for case in cases}) == (len(changes) or 1)
+    of_batch = {case.train.batch for case in cases}
+    assert of_batch == {size * validate_suites.TRACED["batch"] for size in (1, 4, 16)}
+    assert {case.model.vocabulary for case in cases} == {256, 1024, 4096}
+
+
+def test_shapes_are_judged_by_how_far_their_work_is_from_what_was_traced():
+    rows = [{"error": error, "far": far} for error, far in ((0.1, 2.0), (-0.2, 4.0), (0.9, 16.0))]
+    (near, beyond, goal) = validate._by_distance({"cases": rows})
+    assert near == "within 4 times the FLOPs 15.0% on average (goal 10%)"
+    assert (beyond, goal) == ("beyond 90.0%", "goal of the intervals 90% to 98%")
