@@ -20,6 +20,7 @@ import argparse
 import hashlib
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -55,13 +56,14 @@ from validate_suites import (
 from pscale.analysis.frames import Run, load
 from pscale.config import Case
 from pscale.errors import PscaleError
+from pscale.launch.calibration import calibrate
 from pscale.launch.machine import inspect
 from pscale.parallel.recompute import executed_flops
 from pscale.predict.engine import Prediction, predict
 from pscale.predict.flows import predict_flows
 from pscale.predict.network import CONGESTED
 from pscale.predict.plans import plans
-from pscale.predict.profile import Profile, case_of
+from pscale.predict.profile import Profile, calibrated, case_of
 from pscale.predict.simgrid import MISSING, is_there
 from pscale.simulator.network import Link as PricedLink
 from pscale.simulator.network import Network, Tier, Tiers, moved_bytes, rounds
@@ -362,7 +364,7 @@ def shapes(lab: Lab) -> dict[str, Any]:
     for name in SHAPED:
         run = lab.run(shaped(name, (), steps=4 * steps, repeats=2))
         (traced,) = (case_of(run, case) for case in run.planned)
-        profile = Profile.of_run(run)
+        profile = replace(Profile.of_run(run), calibration=calibrated(traced, calibrate(traced, os.environ)))
         near = [(fields, times) for fields, times in CHANGED if times == NEAR and len(fields) == 1]
         text = shaped(name, near if lab.quick else CHANGED, steps=steps, repeats=repeats)
         cases = {case.label: case for case in lab.cases(text)}

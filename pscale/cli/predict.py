@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,12 +21,13 @@ from pscale.cli.prepare import SuiteOptions
 from pscale.cli.prepare import load as load_suite
 from pscale.config import Case
 from pscale.errors import PlanError, ResultsError, SuiteError, UsageError, writing
+from pscale.launch.calibration import calibrate
 from pscale.launch.machine import Machine
 from pscale.predict.engine import Prediction
 from pscale.predict.engine import predict as predict_case
 from pscale.predict.flows import predict_flows
 from pscale.predict.outlook import Outlook, outlook
-from pscale.predict.profile import Profile, case_of
+from pscale.predict.profile import Profile, calibrated, case_of, computes_as_calibrated
 from pscale.predict.record import hash_of, recorded
 from pscale.predict.trust import replays, sentences
 from pscale.report.predictions import print_outlook, write_page
@@ -142,7 +144,12 @@ def profile_of(run: Run, bare: Path | None, here: Machine, *, anywhere: bool) ->
     runs = run, load(bare) if bare else None
     for each in filter(None, () if anywhere else runs):
         _check_machine(each, here)
-    return Profile.of_run(*runs)
+    profile = Profile.of_run(*runs)
+    case = case_of(run, profile.paces[0].case)
+    if anywhere or not computes_as_calibrated(case):
+        return profile
+    with new_console(stderr=True).status("measuring how fast this machine computes …"):
+        return replace(profile, calibration=calibrated(case, calibrate(case, os.environ)))
 
 
 def _check_machine(run: Run, here: Machine) -> None:

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.linalg import cholesky
 from numpy.typing import NDArray
 from scipy.optimize import least_squares, nnls
 
 from pscale.mesh.dry import AxisCall
 from pscale.predict.network import Fabric
-from pscale.predict.profile import CallKey, CallTimes, Profile, SegmentTimes, call_key
+from pscale.predict.profile import Calibrated, CallKey, CallTimes, Machine, Profile, SegmentTimes, call_key
 from pscale.predict.step_program import Segment
 from pscale.results.step_time import Vector
 from pscale.simulator.network import Algorithm, moved_bytes, rounds
@@ -33,11 +34,12 @@ _USUAL_S = {  # of a core; by the end of a name where it is no whole one
     "far bytes": 1 / 10e9,
     "copied bytes": 1 / 5e9,
     "bytes": 1 / 20e9,
-    "kernels": 2e-6,
+    "kernels": 20e-6,  # with what the layers do around them
     "copies": 2e-6,
     "segments": 5e-6,
 }
 _MACHINE_UNSURE, _WORK_UNSURE = 2.0, 0.7  # of logarithms: factors of 7 and 2
+_PACE_UNSURE, _RATE_UNSURE = 0.3, 0.15  # by how much a run differs from what the machine was calibrated at
 _MISFIT = 0.15  # of the logarithm, of times that the right seconds of all units leave
 _LEAST_WEIGHT, _MOST_FITS = 0.1, 60
 _HIDDEN_S = 1e-6  # what takes less was over before it was waited for, and tells nothing of how long it takes
@@ -156,7 +158,8 @@ class Costs:
 
     @cached_property
     def _rates(self) -> _Rates:
-        return _Rates([each for each in self._profile.segments.values() if each.work])
+        known = [each for each in self._profile.segments.values() if each.work]
+        return _Rates(known, self._profile.calibration, _usual_of(self._profile.machine))
 
     def _call(self, point: AxisCall, size: int) -> CallCost:
         key = call_key(point, size)
@@ -308,43 +311,66 @@ def _cost(found: SegmentTimes, factor: float = 1.0, error: float = 0.0) -> Segme
 
 
 class _Rates:
-    """The seconds of a unit of every kind of work: what is usual of a core, corrected by measured segments.
+    """The seconds of a unit of every kind of work: those of this machine or usual ones, corrected by a run.
 
-    Logarithms of the seconds have a normal prior, so that what the segments cannot tell apart keeps what is
-    usual, with its uncertainty; that of the machine as a whole is known least.
+    Logarithms of the seconds have a normal prior, so that what the segments cannot tell apart keeps what it
+    was, with its uncertainty; that of the machine as a whole is known least.
     """
 
-    def __init__(self, segments: Sequence[SegmentTimes]):
-        self._segments = segments
-        self._names = sorted({name for each in segments for name in each.amounts})
-        self._usual = np.array([_usual_s(name) for name in self._names])
-        columns = np.array([self._row(each.amounts) for each in segments])
+    def __init__(
+        self,
+        segments: Sequence[SegmentTimes],
+        calibration: Sequence[Calibrated] = (),
+        usual_s: Mapping[str, float] = _USUAL_S,
+    ):
+        self._segments, self._calibrated, self._usual_s = segments, bool(calibration), usual_s
+        amounts = [each.amounts for each in segments] + [each.amounts for each in calibration]
+        self._names = sorted({name for each in amounts for name in each})
+        self._usual = np.array([_by_end(usual_s, name) for name in self._names])
+        columns = np.array([self._row(each) for each in amounts])
+        self._columns, self._calibration = columns[: len(segments)], columns[len(segments) :]
+        self._calibrated_s = np.array([each.seconds for each in calibration])
+        self._small = np.array([each.shape for each in calibration])
         self._times = np.array([max(each.times.mean, _LEAST_S) for each in segments])
-        self._shapes, self._shape_of = np.unique(columns, axis=0, return_inverse=True)
+        self._shapes, self._shape_of = np.unique(self._columns, axis=0, return_inverse=True)
         self._phases = np.array([each.phase for each in segments])
         self._flops = np.array([_flops(each.amounts) for each in segments])
-        self._logs = np.log1p(columns)
-        self._columns = columns
+        self._logs = np.log1p(self._columns)
+        self._prior = self._of_machine(np.ones(len(calibration), bool))
         self._fitted, self._covariance = self._fit(np.ones(len(segments), bool))
-        self._fitted_logs, _ = self._log_s(columns * self._usual, self._fitted)
+        self._fitted_logs, _ = self._log_s(self._columns * self._usual, self._fitted)
+
+    def _of_machine(self, which: NDArray[np.bool_]) -> tuple[Vector, Vector]:
+        """Return what logarithms are by calibration, or usually, and their covariance before the run."""
+        unsure = np.array([_MACHINE_UNSURE, *[_WORK_UNSURE] * len(self._names)])
+        usual = np.zeros(len(unsure)), np.diag(unsure**2)
+        if not which.any():
+            return usual
+        weights = np.full(which.sum(), 1 / _MISFIT)
+        mean, covariance = self._solve(self._calibration[which], self._calibrated_s[which], weights, *usual)
+        return mean, covariance + np.diag([_PACE_UNSURE**2, *[_RATE_UNSURE**2] * len(self._names)])
 
     def _fit(self, which: NDArray[np.bool_]) -> tuple[Vector, Vector]:
         """Return the logarithms of how far seconds are from what is usual, and their covariance."""
-        parts, logs = self._columns[which] * self._usual, np.log(self._times[which])
         # Segments of one shape are one observation; long ones are known best and matter most.
         counts = np.bincount(self._shape_of)[self._shape_of[which]]
         weights = np.sqrt(self._times[which] / self._times[which].max()).clip(_LEAST_WEIGHT) / _MISFIT
-        weights = weights / np.sqrt(counts)
-        of_prior = np.array([1 / _MACHINE_UNSURE, *[1 / _WORK_UNSURE] * len(self._names)])
+        return self._solve(self._columns[which], self._times[which], weights / np.sqrt(counts), *self._prior)
+
+    def _solve(
+        self, columns: Vector, times: Vector, weights: Vector, mean: Vector, covariance: Vector
+    ) -> tuple[Vector, Vector]:
+        """Return the most likely logarithms of a prior and of times, and their covariance."""
+        parts, logs, of_prior = columns * self._usual, np.log(times), np.linalg.inv(cholesky(covariance))
 
         def misses(logs_of: Vector) -> Vector:
-            return np.concatenate([(self._log_s(parts, logs_of)[0] - logs) * weights, logs_of * of_prior])
+            misfit = (self._log_s(parts, logs_of)[0] - logs) * weights
+            return np.concatenate([misfit, of_prior @ (logs_of - mean)])
 
         def slopes(logs_of: Vector) -> Vector:
-            return np.vstack([self._log_s(parts, logs_of)[1] * weights[:, None], np.diag(of_prior)])
+            return np.vstack([self._log_s(parts, logs_of)[1] * weights[:, None], of_prior])
 
-        start = np.zeros(1 + len(self._names))
-        solved = least_squares(misses, start, slopes, max_nfev=_MOST_FITS)
+        solved = least_squares(misses, mean, slopes, max_nfev=_MOST_FITS)
         return np.asarray(solved.x), np.linalg.inv(solved.jac.T @ solved.jac)
 
     @staticmethod
@@ -378,18 +404,28 @@ class _Rates:
         if not len(known) or not flops:
             return "taken from other work"
         times = max(flops / known.max(), known.min() / flops)
-        return f"extrapolated {times:.2g} times in FLOPs" if times > 1 else "interpolated in FLOPs"
+        distance = f"extrapolated {times:.2g} times in FLOPs" if times > 1 else "interpolated in FLOPs"
+        return f"{distance} by rates {'of this machine' if self._calibrated else 'usual of a core'}"
 
     def _of_strangers(self, amounts: Mapping[str, float], log_s: float) -> float:
         """Return by what logarithm kinds of work that no segment had lengthen a time, at what is usual."""
-        strange = sum(_usual_s(name) * amount for name, amount in amounts.items() if name not in self._names)
+        strange = sum(
+            _by_end(self._usual_s, name) * amount
+            for name, amount in amounts.items()
+            if name not in self._names
+        )
         return math.log1p(strange * math.exp(self._fitted[0] - log_s))
 
     @cached_property
     def _missed(self) -> float:
-        """The error of the logarithm, weighted by time: shapes that take longest, each from all others."""
-        if len(self._shapes) == 1:
+        """The error of the logarithm of shapes that are left out as a whole, of the run or of calibration."""
+        if len(self._shapes) == 1 and not self._calibrated:
             return _WORK_UNSURE
+        return max(self._missed_of_run if len(self._shapes) > 1 else 0.0, self._missed_of_small)
+
+    @property
+    def _missed_of_run(self) -> float:
+        """Of shapes that take longest, each from all others, weighted by time."""
         longest = np.argsort(-np.bincount(self._shape_of, self._times))[:_TRIED]
         errors, lengths = [], []
         for shape in longest.tolist():
@@ -399,6 +435,16 @@ class _Rates:
             lengths.append(self._times[out].sum())
         return float(np.sqrt(np.average(np.square(errors), weights=lengths)))
 
+    @property
+    def _missed_of_small(self) -> float:
+        """Of the small models of calibration, each from the others, weighted by time."""
+        errors = np.zeros(len(self._small))
+        for shape in np.unique(self._small):
+            out = self._small == shape
+            here, _ = self._log_s(self._calibration[out] * self._usual, self._of_machine(~out)[0])
+            errors[out] = here - np.log(self._calibrated_s[out])
+        return float(np.sqrt(np.average(errors**2, weights=self._calibrated_s))) if len(errors) else 0.0
+
     def _row(self, amounts: Mapping[str, float]) -> Vector:
         return np.array([amounts.get(name, 0.0) for name in self._names])
 
@@ -407,6 +453,16 @@ def _flops(amounts: Mapping[str, float]) -> float:
     return sum(amount for name, amount in amounts.items() if name.endswith(" flops"))
 
 
-def _usual_s(name: str) -> float:
+def _by_end(usual_s: Mapping[str, float], name: str) -> float:
     """Return the seconds of a unit of work that are usual of a core."""
-    return _USUAL_S.get(name) or next(s for kind, s in _USUAL_S.items() if name.endswith(kind))
+    return usual_s.get(name) or next(s for kind, s in usual_s.items() if name.endswith(kind))
+
+
+def _usual_of(machine: Machine) -> dict[str, float]:
+    """Return the seconds that are usual, of large products and of memory those that a run recorded."""
+    found = dict(_USUAL_S)
+    if machine.gemm_gflops > 0:
+        found |= {"product flops": 1e-9 / machine.gemm_gflops, "product edge": 16e-9 / machine.gemm_gflops}
+    if machine.stream_gb_s > 0:
+        found["far bytes"] = 1e-9 / machine.stream_gb_s
+    return found

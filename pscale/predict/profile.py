@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from pscale.predict.observed import LaunchTimes, RankTimes, Seconds, numbers_of_
 from pscale.predict.step_program import Segment, StepProgram, step_program
 from pscale.results.events import AMONG_ALL, BETWEEN_TWO, TO_ROOT
 from pscale.results.step_time import Vector, steady, step_times
+from pscale.worker import calibration
 
 QUANTILES = 64
 _LEAST_S = 1e-9
@@ -67,6 +69,14 @@ class SegmentTimes:
     polled: float
     copied: float
     stalled: float
+
+
+class Calibrated(NamedTuple):
+    """Work of a small model that was computed on this machine, and its seconds; `shape` is the model's."""
+
+    shape: int
+    amounts: Mapping[str, float]
+    seconds: float
 
 
 class CallKey(NamedTuple):
@@ -129,12 +139,14 @@ class Paces:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Where a profile is from."""
+    """Where a profile is from; the speeds of large products and of memory are those of a rank among all."""
 
     host: str
     cpu_model: str
     cores: int
     ranks_per_node: int
+    gemm_gflops: float = math.nan
+    stream_gb_s: float = math.nan
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,7 +156,7 @@ class Profile:
     `spread` is the standard deviation of the logarithm of a launch's step time around that of its case, known
     with `degrees` of freedom; NaN if every case had one launch. `steps_s` are the measured step times of all
     good launches, by case. `dtypes` and `threads` are those of the traced cases. `notes` say what of the run
-    was left out.
+    was left out. `calibration` is what this machine takes for other work, if that was measured.
     """
 
     origin: str
@@ -159,6 +171,7 @@ class Profile:
     dtypes: tuple[str, ...] = ()
     threads: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
+    calibration: tuple[Calibrated, ...] = ()
 
     @classmethod
     def of_run(cls, run: Run, bare: Run | None = None) -> Profile:
@@ -181,6 +194,21 @@ class Profile:
         calls = [(key, vars(each)) for key, each in self.calls.items()]
         text = json.dumps(vars(self) | {"calls": calls}, sort_keys=True, default=_plain)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def computes_as_calibrated(case: Case) -> bool:
+    """Tell whether a case computes what small models of its kind do; ghosts sleep instead."""
+    return not case.ghost.gflops and case.model.kind in calibration.KINDS
+
+
+def calibrated(case: Case, measured: Sequence[Mapping[str, float]]) -> tuple[Calibrated, ...]:
+    """Return the work of small models of a case's kind, of which the seconds by phase were measured."""
+    found = []
+    for shape, (small, phases_s) in enumerate(zip(calibration.shapes(case), measured, strict=False)):
+        for each in step_program(small).blocks[0].step:
+            if isinstance(each, Segment) and each.work and phases_s.get(each.phase):
+                found.append(Calibrated(shape, each.amounts, phases_s[each.phase]))
+    return tuple(found)
 
 
 def _plain(value: Any) -> Any:
@@ -233,6 +261,8 @@ def _machine(run: Run) -> Machine:
         cpu_model=str(found.get("cpu_model", "")),
         cores=int(found.get("cores", 0)),
         ranks_per_node=int(per_node.max()) if len(per_node) else 1,
+        gemm_gflops=float(run.ranks["gemm_peak_gflops"].astype(float).median()),
+        stream_gb_s=float(run.ranks["stream_gb_s"].astype(float).median()),
     )
 
 

@@ -12,12 +12,14 @@ from bare_runs import write_bare
 from pscale.analysis.frames import load
 from pscale.errors import UsageError
 from pscale.mesh.dry import AxisCall
-from pscale.predict.costs import Costs, _Calls, _Rates
+from pscale.predict.costs import Costs, _Calls, _Rates, _usual_of
 from pscale.predict.engine import _interval, paces_for, predict
 from pscale.predict.profile import (
+    Calibrated,
     CallKey,
     CallTimes,
     Distribution,
+    Machine,
     Profile,
     SegmentTimes,
     _pooled,
@@ -141,10 +143,40 @@ def test_work_of_one_shape_tells_of_another_by_physics_and_how_unsure_that_is():
     assert 50 < times[4] / times[2] < 150
     assert times[0] > times[2] / 100  # kernels that compute next to nothing are called all the same
     assert errors[2] == min(errors)
-    assert rates.rests_on(segment(4e8, 1.0)) == "extrapolated 4 times in FLOPs"
+    assert rates.rests_on(segment(4e8, 1.0)) == "extrapolated 4 times in FLOPs by rates usual of a core"
     assert _Rates([segment(1e6, 1e-4), segment(1e8, 2e-2)]).rests_on(segment(4e7, 1.0)) == (
-        "interpolated in FLOPs"
+        "interpolated in FLOPs by rates usual of a core"
     )
+
+
+def test_rates_of_this_machine_tell_of_shapes_that_a_run_has_not_and_the_run_of_its_pace():
+    def takes_s(kernels, flops):
+        return 4e-5 * kernels + 2e-10 * flops
+
+    def amounts(kernels, flops):
+        return {"segments": 1.0, "product kernels": kernels, "product flops": flops}
+
+    calibration = [
+        Calibrated(shape, amounts(10.0, flops), takes_s(10.0, flops))
+        for shape, flops in enumerate((1e4, 1e6, 1e7, 1e8))
+    ]
+    pace, flops = 1.3, 1e10
+    slow = segment(3e6, pace * takes_s(10.0, 3e6))
+    bare, known = _Rates([slow]), _Rates([slow], calibration)
+    found, factor = known.nearest(segment(flops, 1.0))
+    truth = pace * takes_s(10.0, flops)
+    assert found.times.mean * factor == pytest.approx(truth, rel=0.2)
+    assert known.error(segment(flops, 1.0)) < bare.error(segment(flops, 1.0)) / 2
+    assert known.rests_on(segment(6e6, 1.0)) == "extrapolated 2 times in FLOPs by rates of this machine"
+
+
+def test_the_rates_that_a_run_recorded_are_taken_for_usual():
+    machine = Machine(host="", cpu_model="", cores=2, ranks_per_node=2, gemm_gflops=50.0, stream_gb_s=25.0)
+    usual = _usual_of(machine)
+    assert usual["product flops"] == pytest.approx(1 / 50e9)
+    assert usual["far bytes"] == pytest.approx(1 / 25e9)
+    unknown = replace(machine, gemm_gflops=math.nan, stream_gb_s=math.nan)
+    assert _usual_of(unknown) == _usual_of(replace(unknown, cores=4))
 
 
 @pytest.mark.parametrize("factor", [4, 16])
