@@ -167,7 +167,8 @@ def list_runs(
 @_command("predict", BEFORE)
 def predict(
     suite: o.SuitePath,
-    profiled: o.ProfiledRun,
+    profiled: o.ProfiledIfAny = None,
+    probe: o.Probe = None,
     bare: o.BareCalls = None,
     network: o.NetworkFile = None,
     engine: o.WithEngine = o.Engine.vector,
@@ -189,7 +190,8 @@ def predict(
     from pscale.cli.prepare import SuiteOptions
 
     options = command.PredictOptions(
-        profiled=run_folder(profiled, reports),
+        profiled=profiled and run_folder(profiled, reports),
+        probe=probe,
         bare=bare and run_folder(bare, reports),
         network=network,
         engine=engine,

@@ -313,13 +313,20 @@ Update = Annotated[
 Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the results as JUnit XML, for CI.")]
 
 # predict
-ProfiledRun = Annotated[
-    Path,
+_PROFILED = typer.Option(
+    "--from",
+    metavar="RUN",
+    help="Traced run to take the times of the parts of a step from.",
+    autocompletion=complete.runs,
+)
+ProfiledRun = Annotated[Path, _PROFILED]
+ProfiledIfAny = Annotated[Path | None, _PROFILED]
+Probe = Annotated[
+    str | None,
     typer.Option(
-        "--from",
-        metavar="RUN",
-        help="Traced run to take the times of the parts of a step from.",
-        autocompletion=complete.runs,
+        metavar="TIME",
+        help="Measure computing at these shapes: run a rank of each kind alone, for so long in all, such as "
+        "30s; also without --from.",
     ),
 ]
 BareCalls = Annotated[

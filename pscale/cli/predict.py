@@ -19,14 +19,17 @@ from pscale.cli import tell
 from pscale.cli.console import new_console
 from pscale.cli.prepare import SuiteOptions
 from pscale.cli.prepare import load as load_suite
+from pscale.cli.probe import check_probe, probed
 from pscale.config import Case
 from pscale.errors import PlanError, ResultsError, SuiteError, UsageError, writing
 from pscale.launch.calibration import calibrate
 from pscale.launch.machine import Machine
+from pscale.launch.target import Target
 from pscale.predict.engine import Prediction
 from pscale.predict.engine import predict as predict_case
 from pscale.predict.flows import predict_flows
 from pscale.predict.outlook import Outlook, outlook
+from pscale.predict.probe import empty_profile
 from pscale.predict.profile import Profile, calibrated, case_of, computes_as_calibrated
 from pscale.predict.record import hash_of, recorded
 from pscale.predict.trust import replays, sentences
@@ -47,7 +50,8 @@ _RANKS = re.compile(r"[0-9]{1,9}(,[0-9]{1,9}){0,99}")
 class PredictOptions:
     """What is asked besides the suite."""
 
-    profiled: Path  # the run to predict from
+    profiled: Path | None  # the run to predict from
+    probe: str | None  # for how long kinds of ranks are run alone
     bare: Path | None  # a run of bare collectives
     network: Path | None
     engine: str
@@ -65,18 +69,20 @@ def predict(path: Path, chosen: SuiteOptions, reports: Path, options: PredictOpt
     if options.price is not None and goal is None:
         raise UsageError("--price is the cost of training on --tokens; add them, such as --tokens 1.4T")
     network = Network(tiers=load_network(options.network)) if options.network else None
-    run = load(options.profiled)
-    suite, cases, here = _cases(path, chosen, options.ranks)
+    run = load(options.profiled) if options.profiled else None
+    suite, cases, target = _cases(path, chosen, options.ranks)
     if any(case.workload.command for case in cases):
         raise UsageError(f"{path} has a workload: only the steps of pscale's own trainer can be predicted")
-    profile = profile_of(run, options.bare, here, anywhere=options.anywhere)
+    profile = _profile(run, cases, options, target.machine)
+    probes = probed(cases, profile, target, options.probe)
     with new_console(stderr=True).status(f"predicting {len(cases)} cases …"):
-        replayed = replays(run, profile)
+        replayed = replays(run, profile) if run else []
         score = score_in(reports, (profile.machine.host, profile.machine.cpu_model))
-        checked = max([each.ranks for each in replayed] + [score.largest_ranks if score else 0])
+        checked = max([1] + [each.ranks for each in replayed] + [score.largest_ranks if score else 0])
 
         def predict_one(case: Case) -> Prediction:
-            made = _ENGINES[options.engine](case, profile, network, draws=options.draws)
+            known = probes.profile_for(case)
+            made = _ENGINES[options.engine](case, known, network, draws=options.draws)
             return replace(made, checked_ranks=checked)
 
         found = [*map(predict_one, cases)]
@@ -109,20 +115,32 @@ def _tokens(text: str | None) -> float | None:
     return float(found[1]) * _TIMES[found[2]]
 
 
-def _cases(path: Path, chosen: SuiteOptions, ranks: str | None) -> tuple[Suite, Sequence[Case], Machine]:
+def _profile(run: Run | None, cases: Sequence[Case], options: PredictOptions, here: Machine) -> Profile:
+    """Return the profile of the run, if there is any, with bare collectives."""
+    if options.probe is None and run is None:
+        raise UsageError("nothing to predict from: name a traced run, --from RUN, or give --probe 30s")
+    if options.probe is not None:
+        check_probe(cases, options.network, options.bare, has_run=run is not None, anywhere=options.anywhere)
+    if run is not None:
+        return profile_of(run, options.bare, here, anywhere=options.anywhere)
+    profile = empty_profile(here.host, here.cpu_model, here.cores)
+    return profile.beside(load(options.bare)) if options.bare else profile
+
+
+def _cases(path: Path, chosen: SuiteOptions, ranks: str | None) -> tuple[Suite, Sequence[Case], Target]:
     """Return the suite and its cases; with `ranks` on so many each, on a machine that has the cores."""
     if ranks is None:
         suite, _, target = load_suite(path, chosen, submits=False)
-        return suite, expand(suite, target.machine.names(), chosen.only).cases, target.machine
+        return suite, expand(suite, target.machine.names(), chosen.only).cases, target
     if not _RANKS.fullmatch(ranks):
         raise UsageError(f"--ranks '{ranks[:40]}': expected numbers such as 4096,1048576")
     sizes = [int(each) for each in ranks.split(",")]
     suite, target = _sized(path, chosen, sizes)
     names = {**target.machine.names(), **unlimited(max(sizes))}
-    return suite, expand(suite, names, chosen.only).cases, target.machine
+    return suite, expand(suite, names, chosen.only).cases, target
 
 
-def _sized(path: Path, chosen: SuiteOptions, sizes: Sequence[int]) -> tuple[Suite, Any]:
+def _sized(path: Path, chosen: SuiteOptions, sizes: Sequence[int]) -> tuple[Suite, Target]:
     """Load a suite on other numbers of ranks, whether it sweeps them or not."""
     listed = f"[{', '.join(map(str, sizes))}]"
     option = f"--ranks {','.join(map(str, sizes))}"
@@ -164,13 +182,14 @@ def _check_machine(run: Run, here: Machine) -> None:
 
 
 def _bases(
-    run: Run, profile: Profile, found: Sequence[Prediction], predict_one: Callable[[Case], Prediction]
+    run: Run | None, profile: Profile, found: Sequence[Prediction], predict_one: Callable[[Case], Prediction]
 ) -> list[Prediction | None]:
     """Return for each case the one its efficiency refers to: of the same work on the least ranks.
 
     It is predicted or of the profile's run; None where there is no other. Throughput suites compare no sizes.
     """
-    measured = [case_of(run, case) for case in dict.fromkeys(pace.case for pace in profile.paces)]
+    traced = dict.fromkeys(pace.case for pace in profile.paces)
+    measured = [case_of(run, case) for case in traced] if run else []
     bases: dict[Hashable, Prediction | None] = {}
     for work, same in grouped(found, lambda each: _work(each.case)).items():
         if same[0].case.scaling == "throughput":

@@ -77,7 +77,7 @@ def observe(run: Run, launch: Traced, case: Case, program: StepProgram) -> Launc
     """Return the times of a traced launch; raises ResultsError where it did not do what the program says."""
     table = launch_events(run, launch)
     blocks = dict(_blocks(case, program))
-    ranks = [_of_rank(int(str(rank)), rows, blocks) for rank, rows in table.groupby("rank")]
+    ranks = [of_rank(int(str(rank)), rows, blocks[int(str(rank))]) for rank, rows in table.groupby("rank")]
     if len(ranks) != program.ranks:
         raise ResultsError(
             f"{run.path}: {launch.label}, launch {launch.repeat + 1}: events of {len(ranks)} of its "
@@ -94,8 +94,11 @@ def _blocks(case: Case, program: StepProgram) -> Iterator[tuple[int, Block]]:
             yield rank_at(case.plan.sizes, at), block
 
 
-def _of_rank(rank: int, rows: pd.DataFrame, blocks: Mapping[int, Block]) -> RankTimes:
-    block = blocks[rank]
+def of_rank(rank: int, rows: pd.DataFrame, block: Block) -> RankTimes:
+    """Return the times of a rank by its events, times in whole ns.
+
+    Raises ResultsError where it did not do what the program of its block says.
+    """
     points: Sequence[Any] = block.step[2::2]
     kind, verb = rows["kind"].to_numpy(str), rows["verb"].to_numpy(str)
     chosen = np.isin(kind, _POINTS) & ~((kind == "completed") & (verb == "send"))

@@ -181,9 +181,9 @@ class Profile:
         without events or bare collectives, ResultsError where no launch fits its plan.
         """
         profile = _profile(run)
-        return profile._beside(bare) if bare else profile
+        return profile.beside(bare) if bare else profile
 
-    def _beside(self, bare: Run) -> Profile:
+    def beside(self, bare: Run) -> Profile:
         """Return the profile with the bare collectives of another run."""
         note = f"calls that were not traced take the times of bare collectives, in run {bare.name}"
         return replace(self, calls={**_bare_calls(bare), **self.calls}, notes=(*self.notes, note))
@@ -225,8 +225,16 @@ def case_of(run: Run, case: str) -> Case:
         raise ResultsError(f"{run.path / 'run.json'}: case {case} is incomplete: {error}") from error
 
 
-def _profile(run: Run) -> Profile:
-    launches, notes = _launches(run)
+class Parts(NamedTuple):
+    """The times of the parts of launches, and their paces."""
+
+    segments: dict[str, SegmentTimes]
+    calls: dict[CallKey, CallTimes]
+    paces: list[Paces]
+
+
+def parts_of(launches: Sequence[LaunchTimes]) -> Parts:
+    """Return the parts of launches, each relative to the pace of its rank in its step."""
     segments: defaultdict[str, list[Seconds]] = defaultdict(list)
     calls: defaultdict[CallKey, list[Seconds]] = defaultdict(list)
     for launch in launches:
@@ -235,14 +243,20 @@ def _profile(run: Run) -> Profile:
     usual = {key: max(float(np.concatenate(parts).mean()), _LEAST_S) for key, parts in segments.items()}
     usual_call = {key: max(float(np.concatenate(parts).mean()), _LEAST_S) for key, parts in calls.items()}
     paces = [_paces(launch, usual, usual_call) for launch in launches]
+    return Parts(_segments(launches, paces), _calls(launches, paces), paces)
+
+
+def _profile(run: Run) -> Profile:
+    launches, notes = _launches(run)
+    parts = parts_of(launches)
     spread, degrees = _spread(run)
     steps = run.cases[(run.cases["status"] == "ok") & run.cases["step_s"].notna()]
     return Profile(
         origin=str(run.path),
         machine=_machine(run),
-        segments=_segments(launches, paces),
-        calls=_calls(launches, paces),
-        paces=tuple(paces),
+        segments=parts.segments,
+        calls=parts.calls,
+        paces=tuple(parts.paces),
         steps_s={str(case): tuple(rows["step_s"].tolist()) for case, rows in steps.groupby("case")},
         ranks_of={str(row["case"]): int(row["ranks"]) for row in records(steps[["case", "ranks"]])},
         spread=spread,

@@ -26,6 +26,7 @@ if __name__ == "__main__":
 
 import traceback  # noqa: E402
 from types import TracebackType  # noqa: E402
+from typing import Any, cast  # noqa: E402
 
 from pscale import atomic_files  # noqa: E402
 from pscale.atomic_files import write_json  # noqa: E402
@@ -57,9 +58,9 @@ def main(folder: Path) -> None:
     if _no_blas:
         raise _no_blas
     comm, library = mpi.world(), mpi.library()
-    if comm.size != spec.case.ranks:
+    if comm.size != spec.processes:
         raise WrongWorldError(
-            f"asked for one world of {spec.case.ranks} ranks, this process is in one of {comm.size}: the "
+            f"asked for one world of {spec.processes} ranks, this process is in one of {comm.size}: the "
             f"launcher does not belong to the MPI that mpi4py loads ({library['library']}); "
             "`pscale doctor` says which are found"
         )
@@ -71,11 +72,11 @@ def main(folder: Path) -> None:
 
 def run(spec: job.JobSpec, comm: mpi.Comm, library: dict[str, str], timeline: job.StartupTimes) -> None:
     """Run a case on the ranks of `comm` and leave its results in its folder; collective."""
-    case = spec.case
+    case, everyone, nodes = spec.case, cast("Any", comm), mpi.nodes(comm)
     use_kernels(case.launch.kernels, case.threads, narrow=is_16_bit(case.model.dtype))
     sizes = case.plan.sizes
     spans = grid.groups(sizes, (*GROUPS, tuple(sizes)) if case.timing.pace else GROUPS)
-    names, measures = [grid.axis_name(span) for span in spans], spec.task != "verify"
+    names, measures = [grid.axis_name(span) for span in spans], spec.task == "measure"
     recorder = delay_injection.recorder(case, names, comm.rank, spec.repeat) if measures else Recorder(names)
     if comm.rank == 0 and (counter := StepCounter.open(spec.counter)):
         recorder.on_step = counter.add
@@ -84,8 +85,15 @@ def run(spec: job.JobSpec, comm: mpi.Comm, library: dict[str, str], timeline: jo
         from pscale.worker import ghost  # noqa: PLC0415 - what only ghosts need
 
         train, poll_s = ghost.run, ghost.poll_s(case)
-    mesh = mpi.MpiMesh(comm, sizes, spans, recorder, mpi.nodes(comm), poll_s=poll_s)
+    if spec.task == "probe":
+        from pscale.worker import lone_rank  # noqa: PLC0415 - what only probes need
+
+        everyone, nodes = lone_rank.communicator(case, spec.rank), [0] * case.ranks
+    mesh = mpi.MpiMesh(everyone, sizes, spans, recorder, nodes, poll_s=poll_s)
     with watchdog(recorder, mesh, spec.folder, case.launch.hang_after_s):
+        if spec.task == "probe":
+            lone_rank.run(spec, mesh, recorder)
+            return
         if not measures:
             from pscale.worker.verify import verify  # noqa: PLC0415 - what only proving needs
 

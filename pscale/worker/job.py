@@ -38,12 +38,19 @@ class JobSpec:
     """What the launcher asks of a job: a case to run once, and where its results go."""
 
     case: Case
-    task: str  # "measure" or "verify"
+    task: str  # "measure", "verify" or "probe": one rank alone
     repeat: int
     folder: Path  # of this launch
     data: Path  # of the run's tables
     launched_unix_s: float
     counter: str = ""  # file of the StepCounter of whoever waits
+    rank: int = 0  # that is probed, until so many `seconds` after the launch
+    seconds: float = 0.0
+
+    @property
+    def processes(self) -> int:
+        """How many processes there are of it."""
+        return 1 if self.task == "probe" else self.case.ranks
 
     @classmethod
     def read(cls, folder: Path) -> JobSpec:
@@ -51,7 +58,8 @@ class JobSpec:
         document = json.loads((folder / "case.json").read_text(encoding="utf-8"))
         given = {name: document[name] for name in ("task", "repeat", "launched_unix_s")}
         case, data = from_dict(Case, document["case"]), Path(document["data"])
-        return cls(case=case, folder=folder, data=data, counter=document.get("counter", ""), **given)
+        given |= {name: document[name] for name in ("counter", "rank", "seconds") if name in document}
+        return cls(case=case, folder=folder, data=data, **given)
 
 
 @dataclass(kw_only=True)

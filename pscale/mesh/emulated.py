@@ -1,0 +1,158 @@
+"""A communicator of mpi4py as one of its ranks sees it, alone: whatever others would send is there at once.
+
+What arrives are small random numbers, so that no sum of them overflows and no product is denormal.
+"""
+
+# ruff: noqa: N802, ARG002 - named and called as those of mpi4py
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from pscale.mesh.axis import Array
+
+T = TypeVar("T")
+_MESSAGE, _GATHERED = 1e-3, 0.02  # standard deviations: as gradients, and as weights
+_PATTERN = 1 << 16  # numbers that are drawn once, and repeated
+
+
+class Arrived:
+    """A started call that is complete."""
+
+    def Test(self) -> bool:
+        """Return true."""
+        return True
+
+    def Wait(self) -> None:
+        """Return at once."""
+
+
+_ARRIVED = Arrived()
+
+
+class Arriving:
+    """Numbers for what others would send; those of 16 bits are `half`, which MPI knows as whole numbers."""
+
+    def __init__(self, half: np.dtype[Any] | None = None):
+        random = np.random.default_rng(0)
+        numbers = random.standard_normal(_PATTERN)
+        self._whole = random.integers(256, size=_PATTERN, dtype=np.uint8)
+        self._patterns: dict[tuple[Any, float], Array] = {}
+        for scale in (_MESSAGE, _GATHERED):
+            for kind in (np.dtype(np.float64), np.dtype(np.float32)):
+                self._patterns[kind, scale] = (numbers * scale).astype(kind)
+            if half is not None:
+                self._patterns[np.dtype(np.uint16), scale] = (numbers * scale).astype(half).view(np.uint16)
+
+    def fill(self, out: Array, scale: float = _MESSAGE) -> bool:
+        """Fill an array; false if its numbers are counts, which others would have to know."""
+        pattern = self._whole if out.dtype == np.uint8 else self._patterns.get((out.dtype, scale))
+        if pattern is None:
+            return False
+        flat = out.reshape(-1)
+        for start in range(0, flat.size, _PATTERN):
+            part = flat[start : start + _PATTERN]
+            part[...] = pattern[: part.size]
+        return True
+
+
+class EmulatedComm:
+    """A communicator on a grid of processes, of which this is the only one; its coordinates are `place`."""
+
+    def __init__(self, sizes: Sequence[int], place: Sequence[int], arriving: Arriving):
+        self._sizes, self._place, self._arriving = sizes, place, arriving
+        self.size = math.prod(sizes)
+        self.rank = int(np.ravel_multi_index(tuple(place), tuple(sizes))) if sizes else 0
+
+    def Dup(self) -> EmulatedComm:
+        """Return the same."""
+        return self
+
+    def Create_cart(self, dims: Sequence[int], *, reorder: bool = False) -> EmulatedComm:
+        """Return the same: it is a grid."""
+        assert tuple(dims) == tuple(self._sizes)
+        return self
+
+    def Get_coords(self, rank: int) -> list[int]:
+        """Return the coordinates of this process."""
+        assert rank == self.rank
+        return [*self._place]
+
+    def Sub(self, kept: Sequence[bool]) -> EmulatedComm:
+        """Return the communicator of some axes of the grid."""
+        sizes, place = (
+            [each for each, keep in zip(all_, kept, strict=True) if keep]
+            for all_ in (self._sizes, self._place)
+        )
+        return EmulatedComm(sizes, place, self._arriving)
+
+    def Allreduce(self, sent: Any, x: Array, op: Any) -> Arrived:
+        """Leave `x` as it is."""
+        return _ARRIVED
+
+    def Allgather(self, x: Any, out: Array) -> Arrived:
+        """Receive the parts of others beside that of this rank; counts are those of this rank."""
+        parts = out.reshape(self.size, -1)
+        mine = x.reshape(-1) if isinstance(x, np.ndarray) else parts[self.rank].copy()
+        if not self._arriving.fill(out, _GATHERED):
+            parts[...] = mine
+        parts[self.rank] = mine
+        return _ARRIVED
+
+    def Reduce_scatter_block(self, x: Any, out: Array, op: Any) -> Arrived:
+        """Copy this rank's part; in place to the beginning."""
+        if isinstance(x, np.ndarray):
+            out.reshape(-1)[...] = x.reshape(self.size, -1)[self.rank]
+        else:
+            parts = out.reshape(self.size, -1)
+            parts[0] = parts[self.rank]
+        return _ARRIVED
+
+    def Alltoall(self, x: Array, out: Array) -> Arrived:
+        """Copy what this rank gives."""
+        out[...] = x
+        return _ARRIVED
+
+    def Isend(self, x: Array, to: int, tag: int = 0) -> Arrived:
+        """Send nothing."""
+        return _ARRIVED
+
+    def Irecv(self, out: Array, source: int, tag: int = 0) -> Arrived:
+        """Receive numbers."""
+        self._arriving.fill(out)
+        return _ARRIVED
+
+    def Bcast(self, x: Array, root: int) -> Arrived:
+        """Receive numbers, except on the root."""
+        if self.rank != root:
+            self._arriving.fill(x, _GATHERED)
+        return _ARRIVED
+
+    def Reduce(self, sent: Any, x: Any, op: Any, root: int) -> Arrived:
+        """Leave all as it is."""
+        return _ARRIVED
+
+    def Gather(self, x: Array, out: Array | None, root: int) -> Arrived:
+        """Receive the parts of others on the root."""
+        return _ARRIVED if out is None else self.Allgather(x, out)
+
+    def Scatter(self, parts: Array | None, out: Array, root: int) -> Arrived:
+        """Receive this rank's part, or numbers."""
+        if parts is None:
+            self._arriving.fill(out)
+        else:
+            out[...] = parts[self.rank]
+        return _ARRIVED
+
+    def Barrier(self) -> Arrived:
+        """Return at once."""
+        return _ARRIVED
+
+    Iallreduce, Iallgather, Ireduce_scatter_block = Allreduce, Allgather, Reduce_scatter_block
+
+    def gather(self, value: T) -> list[T]:
+        """Return the value alone."""
+        return [value]

@@ -1,0 +1,213 @@
+"""Computing that is measured at the shapes of a plan: a rank of each kind runs alone, its peers emulated.
+
+What a network and ranks on other cores do to a step is not in it: calls take the times of a run or of a
+described network, and ranks are late each by itself, as the steps of the probes were.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from pscale.analysis.timeline import Traced, stored_events
+from pscale.config import Case, Inject, Jitter, Timing
+from pscale.mesh.grid import rank_at
+from pscale.predict.costs import Costs
+from pscale.predict.engine import paces_for
+from pscale.predict.observed import LaunchTimes, of_rank
+from pscale.predict.profile import Distribution, Machine, Paces, Profile, SegmentTimes, parts_of
+from pscale.predict.step_program import Block, Segment, StepProgram, step_program
+from pscale.results.step_time import Vector, steady
+
+_FILES = "mpi-io", "files"  # ways of loading
+_LAUNCH_S = 5.0  # of a kind, before it is launched once more
+_MOST_LAUNCHES = 3
+_MOST_RANKS = 64  # that are late each by itself
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """Ranks that compute the same in the same order: `rank` of `case` stands for them."""
+
+    case: Case
+    program: StepProgram
+    block: Block
+
+    @property
+    def rank(self) -> int:
+        """The first of its ranks."""
+        starts = {axis: place.start for axis, place in self.block.places.items()}
+        return rank_at(self.case.plan.sizes, dict.fromkeys(self.case.plan.sizes, 0) | starts)
+
+    @cached_property
+    def segments(self) -> list[Segment]:
+        """What it computes, in order."""
+        return [each for each in self.block.step if isinstance(each, Segment)]
+
+    @cached_property
+    def name(self) -> str:
+        """The same for kinds that compute the same, on as many threads of the same libraries."""
+        case = self.case
+        same = case.threads, case.model.dtype, case.precision, case.launch, [s.key for s in self.segments]
+        return hashlib.sha256(repr(same).encode()).hexdigest()[:12]
+
+
+Launch = Callable[[Kind, int, float], Path]  # which repeat, for how many seconds; where its tables are
+
+
+def kinds_of(case: Case) -> list[Kind]:
+    """Return the kinds of the ranks of a case."""
+    program, alone = step_program(case), _alone(case)
+    return _distinct(Kind(case=alone, program=program, block=block) for block in program.blocks)
+
+
+def _alone(case: Case) -> Case:
+    """Return a case as one of its ranks can run it: without delays, and without files that others write."""
+    data = replace(case.data, loading="memory") if case.data.loading in _FILES else case.data
+    return replace(case, data=data, inject=Inject(), jitter=Jitter(), timing=Timing(gemm_peak=False))
+
+
+def _distinct(kinds: Iterable[Kind]) -> list[Kind]:
+    found: dict[str, Kind] = {}
+    for kind in kinds:
+        found.setdefault(kind.name, kind)
+    return [*found.values()]
+
+
+def empty_profile(host: str, cpu_model: str, cores: int) -> Profile:
+    """Return the profile of a machine of which nothing was measured."""
+    machine = Machine(host=host, cpu_model=cpu_model, cores=cores, ranks_per_node=cores)
+    return Profile(
+        origin="probes of this machine",
+        machine=machine,
+        segments={},
+        calls={},
+        paces=(),
+        steps_s={},
+        ranks_of={},
+        spread=float("nan"),
+        degrees=0,
+    )
+
+
+class Probes:
+    """What kinds of ranks computed alone, beside the profile of a run or an empty one."""
+
+    def __init__(self, profile: Profile, launch: Launch | None = None):
+        self._profile, self._launch = profile, launch
+        self._kinds: dict[str, list[Kind]] = {}  # by case
+        self._found: dict[str, list[LaunchTimes]] = {}
+
+    def measure(self, cases: Sequence[Case], seconds: float) -> None:
+        """Probe the kinds of ranks of cases that the profile does not know, in so many seconds together."""
+        for case in sorted(cases, key=lambda case: case.ranks):
+            self._kinds[case.id] = kinds_of(case)
+        kinds = _distinct(kind for of_case in self._kinds.values() for kind in of_case)
+        asked = [kind for kind in kinds if not self._is_known(kind)]
+        if not asked:
+            return
+        ends = time.monotonic() + seconds
+        rounds = min(max(int(seconds / len(asked) / _LAUNCH_S), 1), _MOST_LAUNCHES)
+        launches = [(kind, repeat) for repeat in range(rounds) for kind in asked]
+        for number, (kind, repeat) in enumerate(launches):
+            share = (ends - time.monotonic()) / (len(launches) - number)
+            assert self._launch
+            times = _times(self._launch(kind, repeat, max(share, 0.0)), kind, repeat)
+            self._found.setdefault(kind.name, []).append(times)
+
+    def profile_for(self, case: Case) -> Profile:
+        """Return the profile to predict a case by: of computing, what its own kinds of ranks took."""
+        profile = self._profile
+        probed = [self._found[kind.name] for kind in self._kinds.get(case.id, ()) if kind.name in self._found]
+        if not probed:
+            return profile
+        parts = parts_of([launch for launches in probed for launch in launches])
+        slower = Costs(profile, None).slowdown
+        segments = {key: _slowed(each, slower) for key, each in parts.segments.items()}
+        notes = [_measured_by(probed, len(self._kinds[case.id]))]
+        if any(each.overlapped and each.work for each in segments.values()):
+            notes.append(f"computing during exchanges takes {slower:.2f} times as long, as in the run")
+        spread, degrees = _spread(profile, probed)
+        return replace(
+            profile,
+            segments={**profile.segments, **segments},
+            paces=tuple(self._paces(case, parts.paces)),
+            spread=spread,
+            degrees=degrees,
+            dtypes=tuple({*profile.dtypes, case.model.dtype}),
+            threads=tuple({*profile.threads, case.threads}),
+            notes=(*profile.notes, *notes),
+        )
+
+    def _is_known(self, kind: Kind) -> bool:
+        profile = self._profile
+        same = kind.case.threads in profile.threads and kind.case.model.dtype in profile.dtypes
+        return same and all(each.key in profile.segments for each in kind.segments)
+
+    def _paces(self, case: Case, probed: Sequence[Paces]) -> Iterator[Paces]:
+        """Yield launches of all ranks, each late by itself; how calls differ is that of the run."""
+        random, ranks = np.random.default_rng(0), min(case.ranks, _MOST_RANKS)
+        known = [pace.calls for pace in paces_for(case, self._profile)] if self._profile.paces else []
+        calls = np.concatenate(known) if known else np.ones(1)
+        for number, pace in enumerate(probed):
+            whole, count = pace.common * pace.own[:, 0], len(pace.common)
+            own = np.stack([np.roll(whole, random.integers(count)) for _ in range(ranks)], axis=1)
+            yield Paces(
+                case=case.id,
+                repeat=number,
+                ranks=ranks,
+                common=np.ones(count),
+                calls=np.resize(calls, count),
+                own=own,
+            )
+
+
+def _times(data: Path, kind: Kind, repeat: int) -> LaunchTimes:
+    """Return the times of a probe, without the first steps, in which the machine warms up."""
+    case = kind.case
+    launch = Traced(case=case.id, repeat=repeat, ranks=case.ranks, label=case.label)
+    times = of_rank(kind.rank, stored_events(data, launch, {}), kind.block)
+    lengths = times.segments.sum(axis=1)
+    first = min(steady(lengths).start, len(lengths) - 1)
+    return LaunchTimes(case=case, repeat=repeat, program=kind.program, ranks=(times.since(first),))
+
+
+def _steps(launch: LaunchTimes) -> Vector:
+    """Return the computing of the steps of a probe."""
+    return np.asarray(launch.ranks[0].segments.sum(axis=1))
+
+
+def _slowed(times: SegmentTimes, slower: float) -> SegmentTimes:
+    """Return a segment as long as it takes while exchanges are under way, which a lone rank has not."""
+    if not times.overlapped or not times.work:
+        return times
+    values = Distribution(values=times.times.values * slower, count=times.times.count)
+    return replace(times, times=values)
+
+
+def _spread(profile: Profile, probed: Sequence[Sequence[LaunchTimes]]) -> tuple[float, int]:
+    """Return how launches scatter, of the run and of the probes, and its degrees of freedom."""
+    squares = profile.degrees * profile.spread**2 if profile.degrees else 0.0
+    degrees = profile.degrees
+    for launches in probed:
+        logs = np.log([float(np.median(_steps(launch))) for launch in launches])
+        squares += float(((logs - logs.mean()) ** 2).sum())
+        degrees += len(launches) - 1
+    return (math.sqrt(squares / degrees) if degrees else float("nan")), degrees
+
+
+def _measured_by(probed: Sequence[Sequence[LaunchTimes]], kinds: int) -> str:
+    """Say what computing was measured by."""
+    steps = sum(len(_steps(launch)) for launches in probed for launch in launches)
+    which = "each kind of rank" if len(probed) == kinds else f"{len(probed)} of {kinds} kinds of ranks"
+    return (
+        f"computing is measured: {steps} steps of {which}, alone, in {sum(map(len, probed))} launches; by "
+        "how much ranks of a node slow each other down is left out"
+    )
