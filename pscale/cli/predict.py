@@ -51,7 +51,7 @@ class PredictOptions:
     """What is asked besides the suite."""
 
     profiled: Path | None  # the run to predict from
-    probe: str | None  # for how long kinds of ranks are run alone
+    probe: str | None = None  # for how long kinds of ranks are run alone
     bare: Path | None  # a run of bare collectives
     network: Path | None
     engine: str

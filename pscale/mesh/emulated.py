@@ -1,6 +1,6 @@
 """A communicator of mpi4py as one of its ranks sees it, alone: whatever others would send is there at once.
 
-What arrives are small random numbers, so that no sum of them overflows and no product is denormal.
+Messages are small random numbers, so that no sum of them overflows and no product is denormal.
 """
 
 # ruff: noqa: N802, ARG002 - named and called as those of mpi4py
@@ -15,8 +15,9 @@ import numpy as np
 from pscale.mesh.axis import Array
 
 T = TypeVar("T")
-_MESSAGE, _GATHERED = 1e-3, 0.02  # standard deviations: as gradients, and as weights
+_SCALE = 1e-3  # their standard deviation
 _PATTERN = 1 << 16  # numbers that are drawn once, and repeated
+_NOTHING = np.zeros(_PATTERN, np.uint8)
 
 
 class Arrived:
@@ -38,25 +39,21 @@ class Arriving:
 
     def __init__(self, half: np.dtype[Any] | None = None):
         random = np.random.default_rng(0)
-        numbers = random.standard_normal(_PATTERN)
-        self._whole = random.integers(256, size=_PATTERN, dtype=np.uint8)
-        self._patterns: dict[tuple[Any, float], Array] = {}
-        for scale in (_MESSAGE, _GATHERED):
-            for kind in (np.dtype(np.float64), np.dtype(np.float32)):
-                self._patterns[kind, scale] = (numbers * scale).astype(kind)
-            if half is not None:
-                self._patterns[np.dtype(np.uint16), scale] = (numbers * scale).astype(half).view(np.uint16)
+        numbers = random.standard_normal(_PATTERN) * _SCALE
+        self._patterns: dict[Any, Array] = {
+            np.dtype(np.uint8): random.integers(256, size=_PATTERN, dtype=np.uint8),
+            np.dtype(np.float32): numbers.astype(np.float32),
+            np.dtype(np.float64): numbers,
+        }
+        if half is not None:
+            self._patterns[np.dtype(np.uint16)] = numbers.astype(half).view(np.uint16)
 
-    def fill(self, out: Array, scale: float = _MESSAGE) -> bool:
-        """Fill an array; false if its numbers are counts, which others would have to know."""
-        pattern = self._whole if out.dtype == np.uint8 else self._patterns.get((out.dtype, scale))
-        if pattern is None:
-            return False
-        flat = out.reshape(-1)
-        for start in range(0, flat.size, _PATTERN):
-            part = flat[start : start + _PATTERN]
+    def fill(self, out: Array) -> None:
+        """Fill an array; with zeros if it counts something."""
+        flat, pattern = out.reshape(-1), self._patterns.get(out.dtype, _NOTHING)
+        for start in range(0, flat.size, len(pattern)):
+            part = flat[start : start + len(pattern)]
             part[...] = pattern[: part.size]
-        return True
 
 
 class EmulatedComm:
@@ -94,12 +91,9 @@ class EmulatedComm:
         return _ARRIVED
 
     def Allgather(self, x: Any, out: Array) -> Arrived:
-        """Receive the parts of others beside that of this rank; counts are those of this rank."""
+        """Receive from others what this rank gives: a statistic, or an encoded message, has to be one."""
         parts = out.reshape(self.size, -1)
-        mine = x.reshape(-1) if isinstance(x, np.ndarray) else parts[self.rank].copy()
-        if not self._arriving.fill(out, _GATHERED):
-            parts[...] = mine
-        parts[self.rank] = mine
+        parts[...] = x.reshape(-1) if isinstance(x, np.ndarray) else parts[self.rank].copy()
         return _ARRIVED
 
     def Reduce_scatter_block(self, x: Any, out: Array, op: Any) -> Arrived:
@@ -128,7 +122,7 @@ class EmulatedComm:
     def Bcast(self, x: Array, root: int) -> Arrived:
         """Receive numbers, except on the root."""
         if self.rank != root:
-            self._arriving.fill(x, _GATHERED)
+            self._arriving.fill(x)
         return _ARRIVED
 
     def Reduce(self, sent: Any, x: Any, op: Any, root: int) -> Arrived:

@@ -27,6 +27,7 @@ from pscale.predict.step_program import Block, Segment, StepProgram, step_progra
 from pscale.results.step_time import Vector, steady
 
 _FILES = "mpi-io", "files"  # ways of loading
+_NOT_SLOWER = "is taken as long as without: no run tells"
 _LAUNCH_S = 5.0  # of a kind, before it is launched once more
 _MOST_LAUNCHES = 3
 _MOST_RANKS = 64  # that are late each by itself
@@ -34,7 +35,7 @@ _MOST_RANKS = 64  # that are late each by itself
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """Ranks that compute the same in the same order: `rank` of `case` stands for them."""
+    """Ranks that compute the same, in whatever order: `rank` of `case` stands for them."""
 
     case: Case
     program: StepProgram
@@ -54,8 +55,8 @@ class Kind:
     @cached_property
     def name(self) -> str:
         """The same for kinds that compute the same, on as many threads of the same libraries."""
-        case = self.case
-        same = case.threads, case.model.dtype, case.precision, case.launch, [s.key for s in self.segments]
+        case, works = self.case, sorted({(each.phase, each.work) for each in self.segments})
+        same = case.threads, case.model.dtype, case.precision, case.launch, works
         return hashlib.sha256(repr(same).encode()).hexdigest()[:12]
 
 
@@ -133,7 +134,8 @@ class Probes:
         segments = {key: _slowed(each, slower) for key, each in parts.segments.items()}
         notes = [_measured_by(probed, len(self._kinds[case.id]))]
         if any(each.overlapped and each.work for each in segments.values()):
-            notes.append(f"computing during exchanges takes {slower:.2f} times as long, as in the run")
+            known = f"takes {slower:.2f} times as long, as in the run"
+            notes.append(f"computing during exchanges {known if slower != 1 else _NOT_SLOWER}")
         spread, degrees = _spread(profile, probed)
         return replace(
             profile,
@@ -149,7 +151,8 @@ class Probes:
     def _is_known(self, kind: Kind) -> bool:
         profile = self._profile
         same = kind.case.threads in profile.threads and kind.case.model.dtype in profile.dtypes
-        return same and all(each.key in profile.segments for each in kind.segments)
+        works = {each.work for each in profile.segments.values()}
+        return same and all(each.work in works for each in kind.segments if each.operations)
 
     def _paces(self, case: Case, probed: Sequence[Paces]) -> Iterator[Paces]:
         """Yield launches of all ranks, each late by itself; how calls differ is that of the run."""

@@ -1,0 +1,114 @@
+"""Which ranks a probe stands for, and what a prediction makes of what it measured."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from lone_ranks import alone
+from plans import on_plan
+from training.test_offload import GPT, MOE
+
+from pscale.config import Inject, Plan
+from pscale.mesh.emulated import Arriving, EmulatedComm
+from pscale.predict.costs import Costs
+from pscale.predict.engine import predict
+from pscale.predict.probe import Probes, empty_profile, kinds_of
+from pscale.predict.step_program import step_program
+
+NOTHING = empty_profile("host", "processor", 2)
+MIXED = replace(MOE, model=replace(MOE.model, layers=6, every=3))
+
+
+@pytest.mark.parametrize(
+    ("case", "ranks"),
+    [
+        (on_plan(GPT, Plan()), [0]),
+        (on_plan(GPT, Plan(tp=2, dp=2)), [0]),
+        (on_plan(GPT, Plan(pp=4), 4), [0, 1, 3]),
+        (on_plan(GPT, Plan(dp=2, pp=2), 2), [0, 2]),
+        (on_plan(MIXED, Plan(ep=2, pp=6), 4), [0, 2, 4, 10]),
+    ],
+    ids=["serial", "tp", "pp", "dp pp", "every third stage has experts"],
+)
+def test_ranks_that_compute_the_same_are_one_kind(case, ranks):
+    assert [kind.rank for kind in kinds_of(case)] == ranks
+
+
+def test_a_probe_knows_neither_delays_nor_other_networks_and_is_of_one_number_of_threads():
+    case = on_plan(GPT, Plan(dp=2))
+    late = replace(case, inject=Inject(rank=0, delay_s=1.0))
+    more = replace(case, ranks=4, plan=Plan(dp=4), train=replace(case.train, batch=16))
+    threads = replace(case, threads=2)
+    names = [[kind.name for kind in kinds_of(each)] for each in (case, late, more, threads)]
+    assert names[0] == names[1] == names[2] != names[3]
+    assert kinds_of(late)[0].case.inject == Inject()
+
+
+@pytest.fixture
+def probed(tmp_path):
+    """Return a function that probes a case, and all the launches of that."""
+
+    def measure(case, profile=NOTHING, seconds=0.0):
+        asked = []
+
+        def launch(kind, repeat, share_s):
+            asked.append((kind.rank, repeat, share_s))
+            return alone(kind, repeat, tmp_path / f"{kind.name}-{repeat}")
+
+        probes = Probes(profile, launch)
+        probes.measure([case], seconds)
+        return probes.profile_for(case), asked
+
+    return measure
+
+
+def test_costs_of_a_probed_rank_are_measured_and_add_up_to_its_own_step(probed):
+    case = on_plan(GPT, Plan())
+    profile, asked = probed(case)
+    assert asked == [(0, 0, 0.0)]
+    costs = Costs(profile, None)
+    (block,) = step_program(case).blocks
+    total_s = sum(costs.segment(each).mean_s for each in block.step[1::2])
+    assert not [*costs.notes()]
+    made = predict(case, profile)
+    assert made.losses["compute"] == pytest.approx(made.step_s.value)
+    assert made.draws.min() / 1.5 < total_s < made.draws.max() * 1.5
+    assert profile.segments.keys() >= {each.key for each in block.step[1::2]}
+    assert any(note.startswith("computing is measured: ") for note in made.notes)
+    assert all(each.unsure_s == 0 for each in map(costs.segment, block.step[1::2]))
+
+
+def test_a_second_launch_tells_how_launches_scatter_and_the_time_is_shared_out(probed):
+    profile, asked = probed(on_plan(GPT, Plan(pp=4), 4), seconds=31.0)
+    assert [each[:2] for each in asked] == [(rank, repeat) for repeat in (0, 1) for rank in (0, 1, 3)]
+    assert sum(each[2] for each in asked[:1]) == pytest.approx(31 / 6, rel=0.01)
+    assert profile.degrees == 3
+    assert profile.spread > 0
+    assert {pace.ranks for pace in profile.paces} == {4}
+
+
+def test_what_a_profile_knows_is_not_probed_again(probed):
+    case = on_plan(GPT, Plan(dp=2))
+    known, _ = probed(case)
+    again, asked = probed(replace(case, ranks=4, plan=Plan(dp=4), train=replace(case.train, batch=16)), known)
+    assert not asked
+    assert again is known
+    _, asked = probed(replace(case, train=replace(case.train, batch=16)), known)
+    assert asked
+
+
+def test_what_arrives_from_nobody_is_small_and_normal_and_what_is_gathered_is_like_that_of_this_rank():
+    comm = EmulatedComm([2, 3], [1, 2], Arriving(np.dtype(np.float16)))
+    assert (comm.size, comm.rank) == (6, 5)
+    assert (comm.Sub([True, False]).size, comm.Sub([False, True]).rank) == (2, 2)
+    for kind in (np.float32, np.float64):
+        out = np.full(200_000, np.nan, kind)
+        comm.Irecv(out, 0)
+        assert 0.0005 < out.std() < 0.002
+        assert (np.abs(out) > np.finfo(kind).smallest_normal).all()
+    half = np.zeros(1000, np.uint16)
+    comm.Irecv(half, 0)
+    assert 0 < np.abs(half.view(np.float16)).mean() < 0.01
+    counts = np.zeros((6, 2), np.int64)
+    comm.Allgather(np.array([3, 4]), counts)
+    assert (counts == [3, 4]).all()
