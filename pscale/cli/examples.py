@@ -24,7 +24,7 @@ _EXAMPLES = {
     "predict": (
         ("pscale predict weak --from RUN --ranks 64,4096", "on more ranks"),
         ("pscale predict weak --from RUN --network cluster.yaml", "on another network"),
-        ("pscale predict weak --from RUN --set train.batch=512 --probe 30s", "at other shapes"),
+        ("pscale predict weak --from RUN --probe 30s", "at new shapes"),
         ("pscale predict weak --from RUN --tokens 300B --price 2", "time and cost"),
     ),
     "advise": (
