@@ -221,11 +221,25 @@ class _Calls:
         self.known, self._growth = known, growth or known
 
     def nearest(self, key: CallKey) -> tuple[CallTimes, float]:
-        """Return the nearest one, and by how much longer a call takes by latency and bytes."""
+        """Return the nearest one, and by how much longer a call takes by latency and bytes.
+
+        It takes no less than one that moves less among no more ranks, and no more than one of the opposite.
+        """
         keys, known = self._logs
-        nearest = keys[int(np.abs(known - _log(key)).sum(axis=1).argmin())]
+        here = _log(key)
+        place = int(np.abs(known - here).sum(axis=1).argmin())
+        nearest = keys[place]
         expected, base = (float(_parts(each) @ self._line) for each in (key, nearest))
-        return self.known[nearest], expected / base if base > 0 else 1.0
+        factor = expected / base if base > 0 else 1.0
+        if key.mode != "wait" and self._times[place] > 0:  # waits are what computing has left of a call
+            least = self._times[(known <= here).all(axis=1)].max(initial=0.0)
+            most = self._times[(known >= here).all(axis=1)].min(initial=math.inf)
+            factor = max(min(factor, most / self._times[place]), least / self._times[place])
+        return self.known[nearest], factor
+
+    @cached_property
+    def _times(self) -> Vector:
+        return np.array([each.after_last.mean for each in self.known.values()])
 
     @cached_property
     def _logs(self) -> tuple[list[CallKey], Vector]:
@@ -389,7 +403,8 @@ class _Rates:
         growth = float(here[0] - self._fitted_logs[place]) + self._of_strangers(segment.amounts, here[0])
         # By how much the nearest misses its fit tells the less, the more its work differs.
         missed = float(np.log(self._times[place]) - self._fitted_logs[place])
-        kept = 1 / (1 + _FADING * abs(growth))
+        fading = min(_FADING, 1 / max(abs(missed), _LEAST_S))  # no faster, or more work would take less time
+        kept = 1 / (1 + fading * abs(growth))
         return self._segments[place], math.exp(growth + missed * (kept - 1))
 
     def error(self, segment: Segment) -> float:

@@ -34,7 +34,7 @@ _FEWEST = 2
 _AT_ONCE = 1 << 18  # clocks that are walked at once
 _MOST_WORK = 1 << 28  # clocks x points of a step x steps of all draws
 _VISIBLE = 1 / 2000  # of the step
-_SAYS_NOTHING = 5  # times as long: an interval that reaches so far
+SAYS_NOTHING = 5  # times as long: an interval that reaches so far
 _WITHIN = 0.95  # quantile of the upper end: nine in ten lie between the ends
 
 
@@ -73,6 +73,11 @@ class Prediction:
         """The kind of time, other than computing, that takes most; empty if there is none."""
         kinds = (kind for kind in self.losses if kind != "compute")
         return max(kinds, key=self.losses.__getitem__, default="")
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether the interval reaches so far that the value tells next to nothing."""
+        return self.step_s.high > SAYS_NOTHING * self.step_s.value
 
     @property
     def stated_s(self) -> Estimate:
@@ -120,7 +125,7 @@ def predict(
     notes = [*profile.notes, *_unlike(case, profile), *costs.notes(), *(fabric.notes if fabric else ())]
     if all(pace.case != case.id for pace in chosen):
         notes.append("how much launches, steps and ranks differ is taken from other cases")
-    if step_s.high > _SAYS_NOTHING * step_s.value:
+    if step_s.high > SAYS_NOTHING * step_s.value:
         notes.append(f"the interval spans {step_s.high / step_s.low:.0f} times: it tells next to nothing")
     if lengths.size < draws:
         notes.append(f"{lengths.size} draws instead of {draws}: more of so many ranks would take long")
@@ -190,7 +195,8 @@ def _losses(spent: Mapping[str, float], still: Mapping[str, float], step_s: floa
 def _interval(lengths: Vector, sources: int, profile: Profile, still: Walk) -> Interval:
     """Return the step time of a launch: launches scatter as they did, and extrapolations miss as they do.
 
-    However far these miss, a step takes no less than its computing that was measured.
+    However far these miss, a step takes no less than its computing that was measured and the bytes of calls
+    for which ranks stop, at the bandwidth of the network where one is described.
     """
     source = np.arange(len(lengths)) % sources
     medians = [np.median(lengths[source == each]) for each in np.unique(source)]
@@ -235,14 +241,14 @@ def drawn_paces(
 ) -> Iterator[StepPaces]:
     """Draw the paces of launches, step by step: those of a recorded launch from some step on.
 
-    Ranks take the paces of ranks: each its own if there are as many, else one that it keeps.
+    Ranks take the paces of ranks: each its own, those that nobody recorded one that they keep.
     """
     shape = tuple(program.sizes.values())
-    own = np.arange(program.ranks).reshape(shape)
-    seats = [
-        own if pace.ranks == program.ranks else random.integers(pace.ranks, size=shape) for pace in sources
-    ]
     starts = [int(random.integers(len(pace.common))) for pace in sources]
+    seats = []
+    for pace, apart in zip(sources, random.spawn(len(sources)), strict=True):
+        others = apart.integers(pace.ranks, size=max(program.ranks - pace.ranks, 0))
+        seats.append(np.append(np.arange(pace.ranks), others)[: program.ranks].reshape(shape))
     for step in range(steps):
         now = [(start + step) % len(pace.common) for start, pace in zip(starts, sources, strict=True)]
         whole = np.stack(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pscale.analysis.stats import Estimate
 from pscale.config import Case
-from pscale.predict.engine import Prediction
+from pscale.predict.engine import SAYS_NOTHING, Prediction
 from pscale.predict.profile import Profile
 
 _LOSSES = {  # what takes time from computing, in the order in which the factors take it away
@@ -142,10 +142,18 @@ def outlook(
 
 
 def _doubts(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield what to doubt about efficiencies."""
+    """Yield what to doubt about intervals and efficiencies."""
     alone = [row.label for row in rows if not row.base and row.prediction.case.scaling != "throughput"]
     if alone:
         yield f"No efficiency of {', '.join(alone)}: no other size of this work was measured or is predicted."
+    wide = {row.ranks for row in rows if row.prediction.says_nothing}
+    narrow = {row.ranks for row in rows if not row.prediction.says_nothing}
+    first = min((ranks for ranks in wide if ranks > max(narrow, default=0)), default=None)
+    if first:
+        yield (
+            f"From {first:,} ranks on predictions say next to nothing: their intervals reach to more than "
+            f"{SAYS_NOTHING} times the value."
+        )
     for row in rows:
         if row.efficiency and row.efficiency.value > _DOUBTFUL:
             yield (

@@ -12,6 +12,7 @@ from collections.abc import Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from pscale.analysis.columns import Row, row
@@ -44,13 +45,18 @@ class StepPaces:
 
 
 class Chance:
-    """Places in distributions, drawn once; without `random` everything takes its mean."""
+    """Places in distributions, drawn once; without `random` everything takes its mean.
+
+    Every use has a window of the numbers, in which a rank has its place however many others there are: plans
+    that differ in a size alone have the same luck.
+    """
 
     def __init__(self, random: np.random.Generator | None, largest: int):
         self.random = random
         if random is not None:
-            self._numbers = random.integers(QUANTILES, size=max(_NUMBERS, 2 * largest), dtype=np.intp)
-            self._starts = len(self._numbers) - largest + 1
+            (self._starts,) = random.spawn(1)
+            numbers = random.integers(QUANTILES, size=_NUMBERS, dtype=np.intp)
+            self._numbers = np.resize(numbers, 2 * _NUMBERS + largest)
 
     def of(self, values: Vector, mean: float, shape: tuple[int, ...]) -> Draws:
         """Draw from a distribution for every place of an array."""
@@ -73,9 +79,10 @@ class Chance:
         return self.random is None or self._window(shape) < share * QUANTILES
 
     def _window(self, shape: tuple[int, ...]) -> NDArray[np.intp]:
-        assert self.random is not None
-        start = int(self.random.integers(self._starts))
-        return self._numbers[start : start + math.prod(shape)].reshape(shape)
+        launches, *places = shape
+        start, apart = int(self._starts.integers(_NUMBERS)), _NUMBERS // launches
+        windows = sliding_window_view(self._numbers[start:], math.prod(places))
+        return windows[: launches * apart : apart].reshape(shape)
 
 
 @dataclass(eq=False)
@@ -127,7 +134,7 @@ class Walk:
         self.transfers: defaultdict[str, float] = defaultdict(float)  # by verb and axis
         self.waits: defaultdict[tuple[int, str], float] = defaultdict(float)
         self.unsure_s = 0.0  # of the mean rank's step, for what was not measured
-        self.certain_s = 0.0  # of it, for computing that was
+        self.certain_s = 0.0  # of it, for computing that was, and bytes of blocking calls on a priced network
         self.spans: list[Row] = []
 
     def run(self) -> Walk:
@@ -246,6 +253,8 @@ class _BlockWalk:
         """Make a call, or rely on one that was started: in the end the clock is when the rank goes on."""
         cost = self.walk.costs.call(call, self.walk.program.size(call.axis))
         self.walk.unsure_s += self.share * cost.unsure_s * (self.step > 0)
+        if call.event == "call" and not _gives_only(call):
+            self.walk.certain_s += self.share * cost.busy_s * (self.step > 0)
         pace = pace.reshape(-1, *[1] * (self.clock.ndim - 1))
         if call.event == "start" or _gives_only(call):
             where = self._start(call)

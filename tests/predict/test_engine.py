@@ -10,10 +10,12 @@ import pytest
 from bare_runs import write_bare
 
 from pscale.analysis.frames import load
+from pscale.config import Plan
 from pscale.errors import UsageError
 from pscale.mesh.dry import AxisCall
 from pscale.predict.costs import Costs, _Calls, _Rates, _usual_of
 from pscale.predict.engine import _interval, paces_for, predict
+from pscale.predict.network import Fabric
 from pscale.predict.profile import (
     Calibrated,
     CallKey,
@@ -29,6 +31,7 @@ from pscale.predict.profile import (
 from pscale.predict.step_program import step_program
 from pscale.predict.walk import StepPaces, Walk
 from pscale.results.step_time import step_time, step_times
+from pscale.simulator.network import Link, Network
 
 GALLERY = Path(__file__).parents[2] / "reports" / "gallery"
 
@@ -203,6 +206,22 @@ def test_a_step_takes_no_less_than_its_computing_that_was_measured_however_unsur
     interval = _interval(still.lengths, len(chosen), replace(profile, spread=0.01, degrees=9), still)
     assert 0.9 * certain_s < interval.low <= interval.value
     assert interval.high > 10 * interval.value
+
+
+def test_a_step_takes_no_less_than_the_bytes_for_which_ranks_stop_at_the_bandwidth_of_the_network(run):
+    profile, bytes_per_s = Profile.of_run(run), 1e6
+    case = case_of(run, max(profile.paces, key=lambda pace: pace.ranks).case)
+    slow = Network(links={"all": Link(latency_s=0.0, bytes_per_s=bytes_per_s)})
+    blocking = replace(case, plan=Plan(tp=2), ranks=2)
+    program, fabric = step_program(blocking), Fabric(slow, step_program(blocking))
+    stopped_s = sum(
+        fabric.price(each.axis, each.verb, each.bytes).busy_s
+        for each in program.blocks[0].step
+        if isinstance(each, AxisCall) and each.event == "call"
+    )
+    assert stopped_s > 0
+    found = predict(blocking, replace(profile, spread=0.01, degrees=9), slow, draws=40)
+    assert found.step_s.low > 0.9 * stopped_s
 
 
 def bare_rows(verb, transfer_s, sends):
