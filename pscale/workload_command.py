@@ -14,6 +14,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 from pscale import atomic_files
@@ -25,6 +26,8 @@ _ASSIGNED = re.compile(r"-{1,2}[\w-]+=(.+)", re.DOTALL)
 _SEPARATOR = ":"  # of several programs in one command of mpiexec and srun
 _WRAPPERS = {"env", "numactl", "time", "stdbuf", "nice", "taskset", "setarch"}
 _LAUNCHERS = re.compile(r"(mpi(exec|run)(\.\w+)?|srun|prun|prterun|aprun|jsrun) |flux (run|submit|alloc) ")
+_COUNTS = ("-n", "-np", "--np", "-c", "--ntasks")  # options of launchers: how many ranks
+_COUNT = re.compile(r"(?:-n|--np=|--ntasks=|-np=)(\d+)")
 WRITE_ALONE = (
     "write the program alone, as ./a.out; the number of ranks is `ranks` of a suite, or `-n` of pscale "
     "watch, and options of the launcher are `launch: {extra: [...]}`"
@@ -65,6 +68,20 @@ def why_nested(words: Sequence[str]) -> str:
     if not _LAUNCHERS.match(" ".join([program, *words[place + 1 :], ""])):
         return ""
     return f"each rank would start {program}, which starts ranks itself: {WRITE_ALONE}"
+
+
+def launched_program(words: Sequence[str]) -> tuple[str, Sequence[str], int]:
+    """Return the launcher that a nested command starts, the program behind it, and its number of ranks.
+
+    The program is the first word behind the launcher that is one and follows no option; it may be none.
+    """
+    place = words.index(innermost(words))
+    rest = [*words[place + 1 :]]
+    counts = [int(value) for option, value in pairwise(rest) if option in _COUNTS and value.isdecimal()]
+    counts += [int(found[1]) for word in rest if (found := _COUNT.fullmatch(word))]
+    programs = (at for at, word in enumerate(rest) if word[:1] != "-" and shutil.which(word))
+    inner = next(programs, len(rest))
+    return PurePosixPath(words[place]).name, rest[inner:], max(counts[:1] or [1])
 
 
 def is_launcher(program: str) -> bool:

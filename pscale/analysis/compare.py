@@ -45,6 +45,7 @@ from pscale.analysis.settings import (
 from pscale.analysis.stats import Sample
 from pscale.analysis.wording import in_common
 from pscale.config import JOINT
+from pscale.config.case import UNCOUNTED
 from pscale.errors import UsageError
 
 RELEVANT = 0.05
@@ -190,7 +191,7 @@ def reason(run: Run, case: str | None) -> str:
     """Say why a run has no time for a case."""
     if case is None:
         return "not in its suite"
-    ended = run.cases[run.cases["case"] == case]
+    ended = run.cases[(run.cases["case"] == case) & ~run.cases["status"].isin(UNCOUNTED)]
     if not len(ended):
         return "not measured yet"
     first = ended.iloc[0]

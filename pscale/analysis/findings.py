@@ -32,6 +32,7 @@ from pscale.analysis.threads import thread_times
 from pscale.analysis.timeline import timeline
 from pscale.analysis.verdict import EVIDENCE, verdicts
 from pscale.analysis.what_if import what_if
+from pscale.config.case import UNCOUNTED
 from pscale.simulator.network import Network
 
 FORMAT = 3
@@ -161,7 +162,7 @@ class Findings:
     @cached_property
     def unsuccessful(self) -> int:
         """How many launches failed or are invalid."""
-        return int((~self._whole.cases["status"].isin(scaling.FINE)).sum())
+        return int((~self._whole.cases["status"].isin((*scaling.FINE, *UNCOUNTED))).sum())
 
     @cached_property
     def provenance(self) -> tuple[tuple[str, str], ...]:

@@ -33,6 +33,7 @@ from pscale.analysis.reading import (
     unclear,
     with_disagreement,
 )
+from pscale.config.case import RECORDED
 from pscale.errors import ResultsError
 from pscale.results import store
 from pscale.results.schema import Table
@@ -287,7 +288,7 @@ def _with_faults(
     wrong = [
         place
         for place, (launch, status) in enumerate(zip(launches, cases["status"], strict=True))
-        if launch in faults and status == "ok"
+        if launch in faults and status in RECORDED
     ]
     marked = cases.copy()
     marked.loc[wrong, "status"] = "invalid"
@@ -295,10 +296,15 @@ def _with_faults(
     return marked
 
 
-def _of_good(table: pd.DataFrame, cases: pd.DataFrame) -> pd.DataFrame:
+def of_counted(table: pd.DataFrame, run: Run) -> pd.DataFrame:
+    """Return the rows of launches whose times count."""
+    return _of_good(table, run.cases, ("ok",))
+
+
+def _of_good(table: pd.DataFrame, cases: pd.DataFrame, statuses: Collection[str] = RECORDED) -> pd.DataFrame:
     """Return the rows of launches that ended well; whole numbers are compared, as there may be millions."""
     numbers = {case: number for number, case in enumerate(table["case"].cat.categories)}
-    well = cases.loc[cases["status"] == "ok", ["case", "repeat"]]
+    well = cases.loc[cases["status"].isin(statuses), ["case", "repeat"]]
     launches = zip(well["case"].tolist(), well["repeat"].tolist(), strict=True)
     good = [(numbers[case], repeat) for case, repeat in launches if case in numbers]
     number, repeat = np.array(good, np.int64).reshape(-1, 2).T
@@ -350,7 +356,7 @@ def _gaps(
     good = records(cases.loc[cases["status"] == "ok", ["case", "repeat", "label"]])
     known = set(zip(steps["case"].astype(str), steps["repeat"], strict=True))
     have_none = {
-        case["id"] for case in document["cases"] if is_program(case) and not case["workload"]["watch"]
+        case["id"] for case in document["cases"] if is_program(case) and case["workload"]["watch"] is not True
     }
     without = [
         f"{row['label']} #{row['repeat'] + 1}"

@@ -10,6 +10,7 @@ import pandas as pd
 from pscale.analysis.frames import Run, is_program
 from pscale.analysis.stats import Estimate, Sample, lower_median
 from pscale.config import Workload, from_dict
+from pscale.config.case import RECORDED
 from pscale.config.workload import MATCH, WALL, WATCH
 from pscale.metrics import conversion
 from pscale.results.documents import provenance_of
@@ -104,7 +105,8 @@ def _of_steps(times: str, workload: Workload) -> str:
 
 def _of_records(run: Run) -> Iterator[str]:
     """Yield what the recorder of the first launch of each case says; what all say, once."""
-    good = run.cases[(run.cases["status"] == "ok") & run.cases["provenance"].notna()].drop_duplicates("case")
+    kept = run.cases["status"].isin(RECORDED) & run.cases["provenance"].notna()
+    good = run.cases[kept].drop_duplicates("case")
     said: dict[str, list[str]] = {}
     for label, text in zip(good["label"], good["provenance"], strict=True):
         for sentence in provenance_of(text).get("watch", ()):

@@ -9,9 +9,10 @@ from typing import Any
 import pandas as pd
 
 from pscale.analysis.columns import Row
-from pscale.analysis.frames import Run, grouped, records
+from pscale.analysis.frames import Run, grouped, of_counted, records
 from pscale.analysis.merits import workloads
 from pscale.analysis.stats import Estimate, Sample, base_of, lower_median, ratio, samples, work_ratio
+from pscale.config.case import UNCOUNTED
 from pscale.config.injection import stored_words
 from pscale.config.workload import WATCH
 
@@ -58,12 +59,13 @@ def step_samples(run: Run) -> dict[str, Sample]:
         for case, workload in workloads(run).items()
         if workload.times != WATCH and not workload.lists_steps
     ]
-    return plain | samples(run.ends[~run.ends["case"].isin(stating)], run.paces)
+    return plain | samples(of_counted(run.ends[~run.ends["case"].isin(stating)], run), run.paces)
 
 
 def failures(run: Run) -> list[dict[str, Any]]:
     """Return all launches that did not end well, those of a case with the same reason together."""
-    bad = run.cases[~run.cases["status"].isin(FINE)].sort_values(["ranks", "threads", "case", "repeat"])
+    bad = run.cases[~run.cases["status"].isin((*FINE, *UNCOUNTED))]
+    bad = bad.sort_values(["ranks", "threads", "case", "repeat"])
     groups = bad.groupby(["case", "status", "reason"], dropna=False, sort=False)
     return [
         {
@@ -94,7 +96,7 @@ def _identity(
     """Return what is known of a case before it has run, and how its launches ended."""
     first = launches[0] if launches else {}
     known = {**first, **planned.get("train", {}), **planned}
-    statuses = [str(row["status"]) for row in launches]
+    statuses = [str(row["status"]) for row in launches if row["status"] not in UNCOUNTED]
     good = statuses.count("ok")
     ranks, threads = int(known.get("ranks") or 1), int(known.get("threads") or 1)
     return {
@@ -110,7 +112,7 @@ def _identity(
         "batch": int(known.get("batch") or 0) or None,
         "work": _number((planned.get("workload") or {}).get("work")),
         "status": "ok" if good else (statuses[0] if statuses else "pending"),
-        "reason": "" if good else _text(first.get("reason")),
+        "reason": "" if good else next(filter(None, (_text(row.get("reason")) for row in launches)), ""),
         "launches": good,
         "failed": len(statuses) - good - statuses.count("skipped"),
         "pending": run.pending[case],

@@ -14,6 +14,7 @@ import pandas as pd
 
 from pscale.analysis.columns import Row, row
 from pscale.analysis.frames import Run, is_program, no_training, records
+from pscale.config.case import RECORDED
 from pscale.errors import ResultsError
 from pscale.results import store
 from pscale.results.events import BETWEEN_TWO, FROM_ROOT, TO_ROOT
@@ -218,7 +219,7 @@ def traced(run: Run) -> list[Traced]:
     kept = {path.name for path in store.part_paths(run.path / "data", "events")}
     if not kept:
         return []
-    good = run.cases[run.cases["status"] == "ok"]
+    good = run.cases[run.cases["status"].isin(RECORDED)]
     order = {case: place for place, case in enumerate(run.planned)}
     found = [
         Traced(

@@ -136,6 +136,65 @@ def run(
     raise typer.Exit(command.run(suites, chosen, options))
 
 
+@_command("scale", MEASURE, allow_interspersed_args=False)  # options end at the program's name
+def scale(
+    program: o.Program = None,
+    ranks: o.StudyRanks = None,
+    weak: o.Weak = False,
+    settings: o.Settings = None,
+    step_time: o.StepTime = None,
+    metric: o.Metrics = None,
+    work: o.WorkOf = None,
+    watch: o.WatchToo = True,
+    threads: o.WatchThreads = 1,
+    bind: o.WatchBind = o.Bind.core,
+    launcher: o.ScaleLauncher = "auto",
+    oversubscribe: o.Oversubscribe = False,
+    site: o.SiteName = None,
+    budget: o.Budget = None,
+    quick: o.Quick = False,
+    precise: o.Precise = False,
+    save: o.SaveSuite = None,
+    dry_run: o.DryRun = False,
+    reports: o.Reports = o.REPORTS,
+    new: o.New = False,
+    wait: o.Wait = True,
+    report: o.WriteReport = True,
+    wait_idle: o.WaitIdle = False,
+) -> None:
+    """Measure how any MPI program scales: efficiency over ranks, and what is lost to whom.
+
+    Options end at the program's name: all behind it is the program's. '{ranks}' and '{800 * ranks}' in its
+    arguments stand for numbers of each size; quote them for the shell.
+    """
+    from pscale.cli import scale as command
+    from pscale.cli.prepare import effort
+    from pscale.cli.run import RunOptions
+
+    if not program:
+        raise UsageError("name a program: pscale scale --ranks 1,2,4 -- ./a.out")
+    launch = {"bind": bind.value, "launcher": launcher, "oversubscribe": oversubscribe}
+    usual = {"bind": "core", "launcher": "auto", "oversubscribe": False}
+    options = command.ScaleOptions(
+        ranks=ranks,
+        weak=weak,
+        settings=settings or [],
+        step_time=step_time,
+        metrics=metric or [],
+        work=work,
+        watch=watch,
+        threads=threads,
+        launch={name: value for name, value in launch.items() if value != usual[name]},
+        effort=effort(budget, quick=quick, precise=precise),
+        site=site,
+        save=save,
+    )
+    run_options = RunOptions(
+        reports=reports, new=new, wait=wait, report=report, dry_run=dry_run, wait_idle=wait_idle
+    )
+    raise typer.Exit(command.scale(program, options, run_options))
+
+
 @_command("status", MEASURE)
 def status(
     path: o.RunPath = None, reports: o.Reports = o.REPORTS, as_json: o.AsJson = False, watch: o.Watch = False
@@ -516,7 +575,8 @@ def main() -> int:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0
         of_option = type(end.__context__).__name__ == "NoSuchOption"  # of Click, which Typer may hide
-        if of_option and sys.argv[1:2] == ["watch"]:
-            fail("options of the program follow its name: pscale watch -n 4 -- ./a.out --size 100")
+        if of_option and sys.argv[1:2] in (["watch"], ["scale"]):
+            ranks = "watch -n 4" if sys.argv[1] == "watch" else "scale --ranks 1,2,4"
+            fail(f"options of the program follow its name: pscale {ranks} -- ./a.out --size 100")
         return code
     return 0

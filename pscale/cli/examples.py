@@ -18,6 +18,12 @@ _EXAMPLES = {
         ("pscale run weak --only 'ranks <= 2'", "some cases"),
         ("pscale run weak --set inject.delay=10ms", "with a slow rank"),
     ),
+    "scale": (
+        ("pscale scale -- ./mine 800", "strong scaling: the same work"),
+        ("pscale scale --weak --ranks 1,2,4 -- ./mine '{800 * ranks}'", "weak scaling"),
+        ("pscale scale --set n=400,800 -- python mine.py '{n}'", "two series"),
+        ("pscale scale --save mine.yaml -- ./mine 800", "the suite, to edit"),
+    ),
     "status": (("pscale status --watch", "launches and jobs until the run has finished"),),
     "cancel": (("pscale cancel reports/weak/RUN", "finished launches are kept"),),
     "list": (("pscale list --suite weak -n 5", "the five newest runs of a suite"),),

@@ -51,6 +51,8 @@ def write_row(
     with writing_in(journal.data):
         if launch.case.workload.command:
             row |= program_columns(journal, launch, outcome, analysed)
+        if row["status"] == "ok" and (well := launch.case.well(launch.repeat)) != "ok":
+            row |= {"status": well, "step_s": None}
         write_part(journal.data, "cases", *launch.key, [row])
     return row
 

@@ -241,6 +241,58 @@ NotesFolder = Annotated[
     ),
 ]
 
+# scale
+StudyRanks = Annotated[
+    str | None,
+    typer.Option(
+        "--ranks", "-n", metavar="N,…", help="Sizes: 1,2,4,8; default: powers of two up to the cores here."
+    ),
+]
+Weak = Annotated[
+    bool, typer.Option("--weak", help="The work grows with the ranks; default: the same work for all sizes.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE,…",
+        help="Values of {NAME} in the command, each a series; or a field of a suite. May be repeated.",
+    ),
+]
+StepTime = Annotated[
+    str | None,
+    typer.Option(
+        "--step-time",
+        metavar="REGEX",
+        help="Time to compare, in the output: 'Total time: (\\S+) s'; default: that of the whole launch.",
+    ),
+]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric",
+        metavar="NAME=REGEX",
+        help="Another number of the output; NAME=@FILE:PATH reads JSON or CSV. May be repeated.",
+    ),
+]
+WorkOf = Annotated[
+    str | None,
+    typer.Option("--work", metavar="EXPR", help="Work of a case, as sizes may be rounded: 'n**3'."),
+]
+WatchToo = Annotated[
+    bool,
+    typer.Option("--watch/--no-watch", help="Record the MPI calls of one untimed launch of each size."),
+]
+ScaleLauncher = Annotated[
+    str, typer.Option("--launcher", metavar="COMMAND", help="mpiexec or srun to use; auto: the program's.")
+]
+Oversubscribe = Annotated[
+    bool, typer.Option("--oversubscribe", help="Allow more ranks than cores; they share them.")
+]
+SaveSuite = Annotated[
+    Path | None, typer.Option("--save", metavar="FILE", help="Write the suite to this file, and run nothing.")
+]
+
 # report, compare, check
 RunPaths = Annotated[
     list[Path] | None,

@@ -15,7 +15,7 @@ from pscale.config import Case, Launch, to_document
 from pscale.errors import UsageError
 from pscale.launch.target import Target, find_target
 from pscale.shipped import suite_file
-from pscale.suite import Auto, Expectation, Override, Site, Suite, expand, find_site, load_suite
+from pscale.suite import Auto, Document, Expectation, Override, Site, Suite, expand, find_site, load_suite
 
 if TYPE_CHECKING:
     from pscale.launch.launcher import Launcher
@@ -106,10 +106,14 @@ class PreparedSuite:
         return select(launch, self.target.site.allocation, self.target.machine)
 
 
-def load(path: Path, options: SuiteOptions, *, submits: bool = True) -> tuple[Suite, Site, Target]:
+def load(
+    source: Path | Document, options: SuiteOptions, *, submits: bool = True
+) -> tuple[Suite, Site, Target]:
     """Load the suite of that path or name with the site's profile, and find the target of its launches."""
-    site = find_site(options.site, options.folder or path.parent, socket.gethostname())
-    suite = load_suite(suite_file(path), options.overrides, site, options.folder)
+    folder = options.folder or (source.parent if isinstance(source, Path) else Path())
+    site = find_site(options.site, folder, socket.gethostname())
+    file = suite_file(source) if isinstance(source, Path) else source
+    suite = load_suite(file, options.overrides, site, options.folder)
     asked = {
         name: suite.resolved["launch"][name] for name in ("scheduler", "hosts", "partition", "constraint")
     }
@@ -117,14 +121,14 @@ def load(path: Path, options: SuiteOptions, *, submits: bool = True) -> tuple[Su
     return suite, site, find_target(Launch(**asked), os.environ, **known, submits=submits)
 
 
-def prepare(path: Path, options: SuiteOptions, *, submits: bool = True) -> PreparedSuite:
+def prepare(source: Path | Document, options: SuiteOptions, *, submits: bool = True) -> PreparedSuite:
     """Load a suite and expand it for its target; raises for whatever could not be started. Starts nothing.
 
     Without `submits` the target is this machine, or the job around pscale, even if there is a scheduler.
     """
     from pscale.launch import blas
 
-    suite, site, target = load(path, options, submits=submits)
+    suite, site, target = load(source, options, submits=submits)
     expansion = expand(suite, target.machine.names(), options.only)
     fits = memory_fits(expansion.cases, target.machine)
     here = target.site.scheduler is None

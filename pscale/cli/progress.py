@@ -18,10 +18,11 @@ from pscale.analysis.stats import Estimate, Sample, base_of, ratio, work_ratio
 from pscale.analysis.wording import duration, plural, rough
 from pscale.cli.rounds import Rounds
 from pscale.config import Case
+from pscale.config.case import UNCOUNTED
 from pscale.launch.runner import CaseLaunch
 from pscale.step_counter import StepCounter
 
-STATUS_STYLES = {"ok": "green", "skipped": "yellow"}
+STATUS_STYLES = {"ok": "green", "skipped": "yellow", **dict.fromkeys(UNCOUNTED, "green")}
 _REFRESHES_PER_SECOND = 1  # drawing takes CPU time from the ranks
 _NARROW = 100  # characters of a line, below which the bar is short
 _TELLING = 0.2  # of a launch: its steps say how long the others take

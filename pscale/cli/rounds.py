@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pscale.analysis.stats import Sample, ratio
+from pscale.config.case import UNCOUNTED
 from pscale.launch.journal import Journal
 from pscale.launch.runner import CaseLaunch
 from pscale.results.store import read_part
@@ -88,7 +89,7 @@ class Rounds:
         return _Ended(status=known["status"], step_s=known["step_s"], wall_s=known["wall_s"] or 0.0)
 
     def _chosen(self, at: int) -> tuple[str, ...]:
-        if at == 0:
+        if at <= self._auto.get("uncounted", 0):
             return tuple(self._cases)
         goals = self.goals()
         first = [goal for goal in goals if goal.first]
@@ -109,7 +110,7 @@ class Rounds:
         noted = self._journal.enough()
         for case in self._cases:
             if case not in noted:
-                count = len(self._ended[case])
+                count = len(self._ended[case]) - self._auto.get("uncounted", 0)
                 self._journal.note("enough", case=case, launches=count, half_width=widths.get(case))
 
     def goals(self) -> list[Goal]:
@@ -139,7 +140,7 @@ class Rounds:
         return [Goal(case=name, base=base, first=cores(name) == most) for name in others]
 
     def _is_given_up(self, case: str) -> bool:
-        statuses = self._statuses(case)
+        statuses = [status for status in self._statuses(case) if status not in UNCOUNTED]
         return "skipped" in statuses or (len(statuses) >= _TRIES and "ok" not in statuses)
 
     def _statuses(self, case: str) -> list[str]:

@@ -29,6 +29,7 @@ from pscale.launch.runner import CaseLaunch
 from pscale.report.answer import FULL, Answer, print_answers
 from pscale.results.store import compact, read_part
 from pscale.step_counter import counting
+from pscale.suite import Document
 
 REPORTER = "pscale.cli.publish_process"  # in a process of its own
 _SMALL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # releases more of the memory that it has freed
@@ -49,9 +50,9 @@ class RunOptions:
     record: Path | None = None  # the folder of histories that the run is added to
 
 
-def run(paths: Sequence[Path], suite_options: SuiteOptions, options: RunOptions) -> int:
+def run(sources: Sequence[Path | Document], suite_options: SuiteOptions, options: RunOptions) -> int:
     """Run suites one after another, all checked before the first process starts; return the exit code."""
-    suites = [prepare(path, suite_options) for path in paths]
+    suites = [prepare(source, suite_options) for source in sources]
     if options.folder and len(suites) > 1:
         raise UsageError("--run names the folder of one run; give one suite with it")
     if options.dry_run:

@@ -20,6 +20,7 @@ from pscale.analysis.wording import rate
 from pscale.atomic_files import to_json
 from pscale.cli import tell
 from pscale.cli.console import changing, new_console
+from pscale.config.case import UNCOUNTED
 from pscale.errors import FAILED, LaunchError, ResultsError
 from pscale.launch.job_manager import POLL_S
 from pscale.launch.jobs import SubmittedJob, jobs_of, open_jobs
@@ -183,7 +184,7 @@ def _page(document: Mapping[str, Any]) -> RenderableType:
         lines.append("not running; the same `pscale run` command continues it")
     if document["trouble"]:
         lines.append(f"{document['trouble']}; what the jobs do is not known: ask again")
-    if ended.keys() - {"ok", "skipped"}:
+    if ended.keys() - {"ok", "skipped", *UNCOUNTED}:
         lines.append(f"why launches failed: pscale report --full {document['run']}")
     text = Text("\n".join(lines), overflow="fold")
     return Group(text, "", _jobs(document["jobs"])) if document["jobs"] else text

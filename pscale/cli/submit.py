@@ -17,6 +17,7 @@ from pscale.cli.launches import needed, planned, write_row
 from pscale.cli.prepare import PreparedSuite
 from pscale.cli.workload_tables import watching
 from pscale.config import Case
+from pscale.config.case import UNCOUNTED
 from pscale.errors import ResultsError
 from pscale.launch import jobs, runner
 from pscale.launch.command import Command, command
@@ -31,7 +32,7 @@ from pscale.launch.scheduler import Scheduler
 from pscale.launch.selection import candidates
 from pscale.results.store import read_part
 
-_STATUS_STYLES = {"ok": "green"}
+_STATUS_STYLES = dict.fromkeys(("ok", *UNCOUNTED), "green")
 _SEED = 0  # of a dry run
 
 

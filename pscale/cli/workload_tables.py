@@ -94,12 +94,15 @@ def program_columns(
     """Write the tables of a launch of a workload; return what its row says of it."""
     case, figures = launch.case, outcome.figures
     columns: dict[str, Any] = {}
-    if case.workload.watch and outcome.status in ("ok", "hung"):
+    if case.is_watched(launch.repeat) and outcome.status in ("ok", "hung"):
         try:
             columns = _watched(journal, launch, outcome, analysed)
         except (LaunchError, ResultsError) as error:
-            return {"status": "failed", "reason": str(error).replace(f"{journal.folder}/", "")}
-    if outcome.status != "ok":
+            reason = str(error).replace(f"{journal.folder}/", "")
+            if outcome.status != "ok" or case.workload.watch is True or isinstance(error, LaunchError):
+                return {"status": "failed", "reason": reason}
+            columns = {"provenance": json.dumps({"watch": [f"Its calls were not recorded: {reason}"]})}
+    if outcome.status != "ok" or case.well(launch.repeat) != "ok":
         return columns
     if figures:
         rows = [_figure_row(case, name, found) for name, found in figures.items()]
@@ -193,7 +196,7 @@ def _watched(
         return {"reason": ". ".join([still, *found.warnings])}
     kept = launch.case.timing.trace
     for name, columns in found.tables.items():
-        if name != "events" or (kept if kept is not None else launch.repeat == 0):
+        if name != "events" or (kept if kept is not None else launch.repeat == launch.case.launch.warmup):
             write_columns(journal.data, name, *launch.key, columns)
     said = {"mpi": {"library": found.library}, "watch": [*found.notes, *found.warnings]}
     return {**found.columns, "provenance": json.dumps(said)}

@@ -8,14 +8,14 @@ import hashlib
 import json
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from pscale.config.choices import LossScaling, Scaling
 from pscale.config.injection import Ghost, Inject, Jitter, injected_words
 from pscale.config.launch import Launch, Require, Timing
 from pscale.config.plan import Plan
 from pscale.config.training import Data, Model, Precision, Train
-from pscale.config.workload import Program, Workload
+from pscale.config.workload import ONCE, Program, Workload
 
 JOINT = " · "  # between the parts of a label, and of the name of a series
 T = TypeVar("T")
@@ -23,8 +23,11 @@ NARROW: frozenset[str] = frozenset({"fp16"})  # types whose least numbers are la
 _NOT_THE_WORK = (  # fields of Launch that say where and how long, not what is measured
     *("time_limit_s", "hang_after_s", "memory_limit_bytes", "scheduler", "packing", "partition", "account"),
     *("qos", "constraint", "gpus", "job_time_limit_s", "directives", "modules", "setup", "check_ranks"),
-    "hosts",
+    *("hosts", "warmup"),
 )
+WATCHED, WARM_UP = "watched", "warm-up"  # how launches have ended that ended well and do not count
+UNCOUNTED = (WATCHED, WARM_UP)
+RECORDED = ("ok", WATCHED)  # launches of which tables are read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +61,22 @@ class Case:
         return self.ranks * self.threads
 
     @property
+    def uncounted(self) -> int:
+        """How many of its launches, the first ones, do not count: warm-ups, then one that is watched."""
+        return self.launch.warmup + (self.workload.watch == ONCE)
+
+    def well(self, repeat: int) -> Literal["ok", "watched", "warm-up"]:
+        """Return the status of a launch that ends well: `ok` where it counts."""
+        if repeat >= self.uncounted:
+            return "ok"
+        return "warm-up" if repeat < self.launch.warmup else "watched"
+
+    def is_watched(self, repeat: int) -> bool:
+        """Tell whether the MPI calls of a launch are recorded."""
+        well = self.well(repeat)
+        return well == WATCHED or (self.workload.watch is True and well == "ok")
+
+    @property
     def injected(self) -> str:
         """What delays ranks on purpose, in words; empty for a healthy case."""
         return injected_words(self.inject, self.jitter)
@@ -87,6 +106,8 @@ class Case:
         for name in _NOT_THE_WORK:
             content.get("launch", {}).pop(name, None)
         content.get("program", {}).pop("folder", None)
+        if self.workload.watch == ONCE:  # the launches that count are those without it
+            content["workload"].pop("watch")
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
 
 

@@ -84,6 +84,8 @@ class Launch:
     check_ranks: bool = True
     """`workload` without `watch`: first start each program once more, on its fewest ranks above 1, until they
     have met in one MPI world: under the `mpiexec` of another MPI each rank is alone in its own."""
+    warmup: Annotated[int, Number(ge=0, le=100, computed=False)] = 0
+    """Launches of each case that are made first and not counted; the same for all cases."""
     oversubscribe: bool = False
     """Allow ranks × threads to exceed the cores."""
     omp: Omp = Omp()

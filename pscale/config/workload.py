@@ -12,6 +12,7 @@ from pscale.config.choices import AnyValue, Command, NonEmpty, Number, Text
 from pscale.metrics import conversion
 
 WALL, WATCH = "wall", "watch"  # what a step time may be, beside a figure
+ONCE = "once"  # `watch`: in one launch of its own
 # What a command may name beside its parameters; expressions call two of these the machine's.
 FACTS = ("ranks", "threads", "cores", "nodes", "here")
 _NUMBER = re.compile(r"\s*[-+]?((\d+\.?\d*|\.\d+)([eEdD][-+]?\d+)?|(\d+\.\d*|\.\d+)[-+]\d{3})\s*", re.ASCII)
@@ -159,18 +160,19 @@ class Workload:
     files: Files = Files()
     shell: bool = False
     """Let `/bin/sh` read the command; values are quoted for it, so `{NAME}` stands outside of quotes."""
-    watch: bool = False
-    """Record every MPI call, as [`pscale watch`](any-program.md) does: who waits for whom, and why."""
+    watch: bool | Literal["once"] = False
+    """Record every MPI call, as [`pscale watch`](any-program.md) does: who waits for whom, and why. `once`:
+    in one more launch of each case, whose times do not count."""
 
     @property
     def times(self) -> str:
         """What a step is: the name of a figure, `wall` or `watch`."""
-        return self.step_time or (WATCH if self.watch else WALL)
+        return self.step_time or (WATCH if self.watch is True else WALL)
 
     @property
     def lists_steps(self) -> bool:
         """Whether the program tells the time of each of its steps."""
-        return not self.watch and self.times in self.figures and self.figures[self.times].steps
+        return self.watch is not True and self.times in self.figures and self.figures[self.times].steps
 
     def check(self) -> None:
         """Raise ValueError for what does not fit together."""
@@ -189,7 +191,7 @@ class Workload:
             "".encode(self.encoding)
         except (LookupError, UnicodeError):
             raise ValueError(f"encoding: there is no '{self.encoding}'; expected one as utf-8") from None
-        if self.times == WATCH and not self.watch:
+        if self.times == WATCH and self.watch is not True:
             raise ValueError("step_time: watch needs watch: true")
         if self.times in (WALL, WATCH):
             return

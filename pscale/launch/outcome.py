@@ -23,6 +23,8 @@ from pscale.run_shape import mismatch
 
 Status = Literal[  # the last four: what became of the job around a launch
     "ok",
+    "watched",
+    "warm-up",
     "failed",
     "timeout",
     "skipped",

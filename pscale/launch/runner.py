@@ -100,7 +100,7 @@ def run(
     starters = {}
     for case in {launch.case.id: launch.case for launch in todo}.values():
         base = command(case, launcher, (), machine, environ=os.environ, root=os.geteuid() == 0)
-        if case.workload.command:
+        if case.workload.command and case.workload.watch is True:
             workload.started(case, Path(), machine, watching)  # can it be?
         starters[case.id] = _Starter(
             base=base, machine=machine, task=task, attempts=attempts, counter=counter, watching=watching
@@ -196,9 +196,8 @@ class _Starter:
         folder = journal.case_folder((f"check-{case.id}", 0))
         if folder.exists():
             local.end(local.tag(folder))  # pscale was killed meanwhile
-        watched = replace(case, workload=replace(case.workload, watch=True))
         try:
-            words = workload.started(watched, folder, self.machine, self.watching)
+            words = workload.started(case, folder, self.machine, self.watching)
         except LaunchError:  # there is no recorder
             return ""
         assert self.watching
@@ -234,12 +233,18 @@ class _Starter:
             return replace(skipped(reason), status="failed")
         with writing_in(folder):
             work = workload.prepare(case, folder)
-        observer = local.Observer()
-        if self.watching and case.workload.watch:
-            (folder / self.watching.notes).mkdir()
-            observer = self.watching.observer(case, folder)
+        observer, watching = local.Observer(), self.watching if case.is_watched(launch.repeat) else None
+        if watching:
+            (folder / watching.notes).mkdir()
+            observer = watching.observer(case, folder)
+        try:
+            words = workload.started(case, folder, self.machine, watching)
+        except LaunchError:
+            if case.workload.watch is True:
+                raise
+            words = workload.started(case, folder, self.machine)  # its row says that nothing was recorded
         return local.launch(
-            self._with(workload.started(case, folder, self.machine, self.watching)),
+            self._with(words),
             folder,
             case.launch.time_limit_s,
             observer=observer,
@@ -278,7 +283,9 @@ def _remove(folder: Path) -> None:
 
 def of_rank(case: Case, folder: Path, machine: Machine, watching: Watching | None = None) -> tuple[str, ...]:
     """Return the command of a rank of the launch in `folder`: the program of a workload, else the worker."""
-    return workload.started(case, folder, machine, watching) if case.workload.command else worker(folder)
+    if not case.workload.command:
+        return worker(folder)
+    return workload.started(case, folder, machine, watching if case.workload.watch is True else None)
 
 
 def worker(folder: Path) -> tuple[str, ...]:

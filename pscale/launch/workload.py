@@ -32,12 +32,12 @@ class Watching:
 
 
 def started(case: Case, folder: Path, machine: Machine, watching: Watching | None = None) -> tuple[str, ...]:
-    """Return the command of a rank in the launch of a workload in `folder`.
+    """Return the command of a rank in the launch of a workload in `folder`, recorded if `watching` is given.
 
     Raises LaunchError where it is to be watched and cannot be.
     """
     words = workload_command.arguments(case, place(case, machine).nodes)
-    if watching is None or not case.workload.watch:
+    if watching is None:
         return words
     return (*watching.loading(words, case), f"{watching.variable}={folder / watching.notes}", *words)
 
@@ -45,7 +45,10 @@ def started(case: Case, folder: Path, machine: Machine, watching: Watching | Non
 def is_checked(case: Case) -> bool:
     """Tell whether a launch under the recorder shows first that the ranks of this case are one world."""
     return bool(
-        case.workload.command and case.ranks > 1 and not case.workload.watch and case.launch.check_ranks
+        case.workload.command
+        and case.ranks > 1
+        and case.workload.watch is not True
+        and case.launch.check_ranks
     )
 
 

@@ -126,6 +126,12 @@ def read_document(path: Path) -> Document:
     return Document(values=values, places=places, text=text)
 
 
+def document_of(text: str, places: Mapping[Path_, Place]) -> Document:
+    """Return the document of a text that pscale wrote; `places` are the options that its values are from."""
+    values, _ = _parse(text, None)
+    return Document(values=values, places=places, text=text)
+
+
 def read_value(text: str, option: str) -> Any:
     """Read the value of an override, such as `256` or `[1, 2]`."""
     try:

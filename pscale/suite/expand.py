@@ -32,6 +32,9 @@ def expand(suite: Suite, machine: Mapping[str, float], only: str | None = None) 
     drafts = _without_excluded(suite, drafts, machine)
     drafts = _with_base(suite, drafts)
     drafts = selected(drafts, only)
+    if any(draft.case.uncounted != suite.uncounted for draft in drafts):
+        message = "varies launch.warmup or workload.watch, which have to be the same for all cases"
+        raise suite.error(("sweep",), message)
     field, most = ("max_repeats", suite.auto.most) if suite.auto else ("repeat", suite.repeat)
     if len(drafts) * most > MOST_LAUNCHES:
         words = f"{most} launches of {len(drafts)} cases; at most {MOST_LAUNCHES} are possible"

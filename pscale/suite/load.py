@@ -10,7 +10,7 @@ from typing import Any
 
 from pscale.config import Case
 from pscale.config.choices import Scaling
-from pscale.config.workload import MATCH, stored, without_text
+from pscale.config.workload import MATCH, ONCE, stored, without_text
 from pscale.errors import SuiteError, UsageError
 from pscale.metrics import METRICS, conversion
 from pscale.shipped import suite_file
@@ -41,6 +41,7 @@ class Auto:
     most: int  # launches of a case
     least: int = FEWEST_AUTO  # before precision counts
     budget_s: float | None = None
+    uncounted: int = 0  # of these, the first ones, are warm-ups or watched
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +66,7 @@ class Suite:
     given: str
     resolved: dict[str, Any]
     repeat: int  # launches of each case; with `auto` the fewest that it has for certain
+    uncounted: int  # of these, the first ones, are warm-ups or watched
     auto: Auto | None
     file: Path
     folder: Path  # where files are that it names
@@ -92,15 +94,20 @@ class ReferenceFile:
 
 
 def load_suite(
-    path: Path, overrides: Sequence[str] = (), site: Site | None = None, folder: Path | None = None
+    source: Path | Document,
+    overrides: Sequence[str] = (),
+    site: Site | None = None,
+    folder: Path | None = None,
 ) -> Suite:
     """Read a suite with all that it extends, above a site's profile; apply overrides such as `width=256`.
 
-    What the file itself names is looked for in `folder`, by default that of the file.
+    What the file itself names is looked for in `folder`, by default that of the file. A document stands for
+    a file in `folder`.
 
     Raises SuiteError that lists everything wrong, each with file, line, field and what would be right.
     """
-    document = _with_bases(path, ())
+    path = source if isinstance(source, Path) else Path(folder or "", f"{source.values['name']}.yaml")
+    document = _with_bases(source, ()) if isinstance(source, Path) else source
     if site:
         document = site.below(document)
     for override in overrides:
@@ -108,12 +115,15 @@ def load_suite(
     fields = validated(document.values, document.places)
     if problems := list(_expect_problems(fields)):
         raise suite_error(problems, document.places)
-    auto = _auto(fields) if fields["repeat"] == "auto" else None
+    uncounted = fields["launch"]["warmup"] + (fields["workload"]["watch"] == ONCE)
+    auto = _auto(fields, uncounted) if fields["repeat"] == "auto" else None
+    counted = fields["repeat"] if auto is None else 1 if auto.budget_s else auto.least - uncounted
     return Suite(
         **{name: fields[name] for name in ("name", "title", "scaling")},
         given=document.text,
         resolved=_for_json({name: value for name, value in fields.items() if name != "extends"}),
-        repeat=fields["repeat"] if auto is None else 1 if auto.budget_s else auto.least,
+        repeat=counted + uncounted,
+        uncounted=uncounted,
         auto=auto,
         file=path,
         folder=path.parent if folder is None else folder,
@@ -159,10 +169,15 @@ def _expect_problems(fields: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(("workload", "figures", name), "is the name of a metric; expected another name")
 
 
-def _auto(fields: Mapping[str, Any]) -> Auto:
+def _auto(fields: Mapping[str, Any], uncounted: int) -> Auto:
     most = fields["max_repeats"]
-    least = min(FEWEST_AUTO, most)
-    return Auto(precision=fields["known_to"], most=most, least=least, budget_s=fields["budget"])
+    return Auto(
+        precision=fields["known_to"],
+        most=most + uncounted,
+        least=min(FEWEST_AUTO, most) + uncounted,
+        budget_s=fields["budget"],
+        uncounted=uncounted,
+    )
 
 
 def load_references(path: Path) -> ReferenceFile:

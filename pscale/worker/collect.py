@@ -86,7 +86,7 @@ def _of_rank(
 def kept_events(spec: JobSpec, rows: Rows, world: Axis) -> int:
     """Return how many rows of this rank are kept as events: those of whole steps; collective."""
     asked = spec.case.timing.trace
-    if asked is not None or spec.repeat > 0:
+    if asked is not None or spec.repeat != spec.case.launch.warmup:
         return len(rows["step"]) if asked else 0
     ends = np.cumsum(np.bincount(rows["step"]))
     of_all = ends.copy()

@@ -1,0 +1,328 @@
+"""`pscale scale`: a suite with a workload from one command line, measured as `pscale run` measures it."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shlex
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pscale import atomic_files
+from pscale.cli import tell
+from pscale.cli.prepare import SuiteOptions, load
+from pscale.cli.run import RunOptions, run
+from pscale.errors import PlanError, UsageError
+from pscale.expressions import names_in
+from pscale.suite import Document, Place, document_of, expand, overridden, read_value, suite_text
+from pscale.workload_command import launched_program, why_nested
+
+_BRACES = re.compile(r"\{\{\w+\}\}|\{([^{}:\"]+)\}")  # with a colon or a quote it is JSON for the program
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_METRIC = re.compile(r"([A-Za-z_]\w*)(?:\[([^\]]*)\])?=(.+)", re.ASCII | re.DOTALL)
+_UNIT_BEHIND = re.compile(r".*\)\s*(?:\\s[*+]?|[ :])*(min|ms|us|ns|s|h)\b.*", re.DOTALL)
+_OUTSIDE = re.compile(r",(?![^(]*\))")  # a comma that is in no parentheses
+_FACTS = ("ranks", "threads", "cores", "nodes", "here")
+_LARGEST_DEFAULT = 1 << 20
+_TIME = "time"  # the figure of --step-time
+_TITLE = 80  # characters
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleOptions:
+    """What the command line says of a study."""
+
+    ranks: str | None = None
+    weak: bool = False
+    settings: Sequence[str] = ()
+    step_time: str | None = None
+    metrics: Sequence[str] = ()
+    work: str | None = None
+    watch: bool = True
+    threads: int = 1
+    launch: Mapping[str, Any] = field(default_factory=dict)  # fields of that group
+    effort: Sequence[str] = ()  # `repeat`, `budget` and their like
+    site: str | None = None
+    save: Path | None = None
+
+
+def scale(program: Sequence[str], options: ScaleOptions, run_options: RunOptions) -> int:
+    """Measure how a program scales; return the exit code. With `save`, write the suite and run nothing."""
+    if why_nested(program):
+        raise UsageError(_unwrapped(program))
+    suite_options = SuiteOptions(site=options.site, folder=Path.cwd())
+    fewest = _Study(program, options, [1])
+    _, _, target = load(fewest.document(), suite_options)
+    cores = target.machine.all_cores
+    ranks = _ranks(options.ranks) if options.ranks else _powers(cores // options.threads)
+    study = _Study(program, options, ranks)
+    document = study.document()
+    if options.save is not None:
+        _save(document, suite_options, options.save, {**target.machine.names(), "cores": 1 << 40})
+        return 0
+    if not options.launch.get("oversubscribe"):
+        _check_cores(ranks, options.threads, cores, target.machine.host)
+    return run([document], suite_options, run_options)
+
+
+def _unwrapped(program: Sequence[str]) -> str:
+    """Return the refusal of a program that starts ranks itself, with the line to type."""
+    name, inner, ranks = launched_program(program)
+    line = f"pscale scale --ranks {_series(ranks)} -- {shlex.join(inner) or './a.out'}"
+    return f"{name} starts ranks itself, which pscale does for each size; write the program alone:\n{line}"
+
+
+def _series(ranks: int) -> str:
+    return ",".join(map(str, _powers(ranks)))
+
+
+def _powers(most: int) -> list[int]:
+    """Return the powers of two up to a number, at least 1."""
+    return [1 << power for power in range(max(min(most, _LARGEST_DEFAULT), 1).bit_length())]
+
+
+def _ranks(text: str) -> list[int]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and word.isascii() and int(word) > 0 for word in words if len(word) < 8):
+        raise UsageError(f"--ranks: expected numbers such as 1,2,4,8, got '{text}'")
+    if max(map(len, words)) > 7:
+        raise UsageError(f"--ranks: expected at most 1,000,000 ranks, got '{text}'")
+    return list(dict.fromkeys(map(int, words)))
+
+
+def _check_cores(ranks: Sequence[int], threads: int, cores: int, host: str) -> None:
+    large = [count for count in ranks if count * threads > cores]
+    if not large:
+        return
+    fitting = ",".join(str(count) for count in ranks if count not in large)
+    each = f" of {threads} threads" if threads > 1 else ""
+    leave = f"--ranks {fitting} leaves them out, " if fitting else ""
+    raise PlanError(
+        f"{', '.join(map(str, large))} ranks{each} do not fit: {host} has {cores} cores; "
+        f"{leave}--oversubscribe lets ranks share cores"
+    )
+
+
+def _save(document: Document, options: SuiteOptions, path: Path, machine: Mapping[str, float]) -> None:
+    """Write the suite where it means the same as here, after all checks that need no machine."""
+    if path.absolute().parent != Path.cwd():
+        raise UsageError(f"--save {path}: names in the command are relative to this folder; save it here")
+    if path.exists():
+        raise UsageError(f"--save {path}: the file exists; name another, or remove it")
+    suite, _, _ = load(document, options)
+    expand(suite, machine)
+    atomic_files.write(path, document.text)
+    tell(f"{path} is the suite; pscale show {path} checks it, pscale run {path} measures it")
+
+
+class _Study:
+    """The suite of one program: values of a file, and the option that each is from."""
+
+    def __init__(self, program: Sequence[str], options: ScaleOptions, ranks: Sequence[int]):
+        self._options = options
+        self._typed = f"-- {shlex.join(program)}"
+        self._places: dict[tuple[str | int, ...], Place] = {}
+        self._settings = dict(_setting(text) for text in options.settings)
+        self._params: dict[str, Any] = {}
+        self._sweep: dict[str, Any] = {"ranks": list(ranks)}
+        self._figures: dict[str, Any] = {}
+        self._outputs: list[str] = []
+        self._read_figures()
+        self._command = self._command_of(program)
+        self._fields = self._read_settings()
+        self._program = program
+
+    def document(self) -> Document:
+        """Return the suite as `pscale run` reads it from a file."""
+        options, name = self._options, _suite_name(self._program)
+        workload: dict[str, Any] = {"command": self._command}
+        workload |= {"stdin": read} if (read := _standard_input()) else {}
+        workload |= {"params": self._params} if self._params else {}
+        workload |= {"figures": self._figures} if self._figures else {}
+        workload |= {"step_time": _TIME} if options.step_time else {}
+        workload |= {"work": _expression(options.work)} if options.work else {}
+        workload |= {"files": {"out": self._outputs}} if self._outputs else {}
+        workload |= {"watch": "once"} if options.watch else {}
+        scaling = "weak" if options.weak else "strong"
+        values: dict[str, Any] = {
+            "name": name,
+            "title": f"{scaling.capitalize()} scaling of {shlex.join(self._program)}"[:_TITLE],
+            "scaling": scaling,
+            **({"threads": options.threads} if options.threads > 1 else {}),
+            "workload": workload,
+            "sweep": self._sweep,
+            **({"launch": dict(options.launch)} if options.launch else {}),
+        }
+        self._place("workload", option=self._typed)
+        self._place("workload", "work", option="--work")
+        document = Document(values=values, places={}, text="")
+        for text in (*options.effort, *self._fields):
+            document = overridden(document, text)
+        text = suite_text(document.values, f"pscale scale … {self._typed}")
+        return document_of(text, {**document.places, **self._places})
+
+    def _place(self, *path: str | int, option: str) -> None:
+        self._places[path] = Place(option=option)
+
+    def _read_figures(self) -> None:
+        if regex := self._options.step_time:
+            behind = _UNIT_BEHIND.fullmatch(regex)
+            groups = _groups(regex)
+            found = "match" if groups == 2 else behind[1] if behind else "s"
+            self._figures[_TIME] = {"regex": regex, "unit": found, "better": "lower"}
+            self._place("workload", "figures", _TIME, option="--step-time")
+        for text in self._options.metrics:
+            option = f"--metric {text}"
+            if not (parts := _METRIC.fullmatch(text)):
+                form = "name=REGEX or name=@FILE:PATH, such as 'error=error: (\\S+)'"
+                raise UsageError(f"{option}: expected {form}")
+            name, unit, where = parts[1], parts[2], parts[3]
+            if name in self._figures:
+                raise UsageError(f"{option}: the name '{name}' is given twice; expected another")
+            self._figures[name] = {**_source(option, where), **({"unit": unit} if unit else {})}
+            self._place("workload", "figures", name, option=option)
+
+    def _command_of(self, program: Sequence[str]) -> str:
+        """Return the command of the suite: expressions are parameters, files of this folder have `{here}`."""
+        words = []
+        for number, word in enumerate(program):
+            filled = _BRACES.sub(lambda found, at=number: self._braced(found, at), word)  # type: ignore[misc]
+            words.append(self._located(filled) if number else filled)
+        return " ".join(word if _is_one_word(word) else shlex.quote(word) for word in words)
+
+    def _braced(self, found: re.Match[str], number: int) -> str:
+        text = (found[1] or "").strip()
+        if not text:
+            return found[0]
+        if _NAME.fullmatch(text):
+            if text not in self._settings and text not in _FACTS:
+                raise UsageError(f"{self._typed}: {{{text}}} has no value; give it one: --set {text}=400,800")
+            return f"{{{text}}}"
+        expression = _expression(text)
+        name = next((name for name, value in self._params.items() if value == expression), f"arg{number}")
+        while self._params.get(name, expression) != expression or name in self._settings:
+            name += "_"
+        self._params[name] = expression
+        self._place("workload", "params", name, option=self._typed)
+        return f"{{{name}}}"
+
+    def _located(self, word: str) -> str:
+        """Return an argument with the place of a file that it names: launches run in other folders."""
+        option, equals, name = word.rpartition("=") if word.startswith("-") else ("", "", word)
+        if not name or name.startswith(("/", "{")) or not _is_file(name):
+            return word
+        if name in {figure.get("json") or figure.get("csv") for figure in self._figures.values()}:
+            self._outputs.append(name)
+            return word
+        return f"{option}{equals}{{here}}/{name}"
+
+    def _read_settings(self) -> list[str]:
+        """Sort what `--set` gives: parameters that the program has, and fields of the suite."""
+        used = {name for name in self._settings if f"{{{name}}}" in self._command}
+        expressions = [*self._params.values(), *filter(None, [self._options.work])]
+        used |= {name for each in expressions for name in names_in(each.removeprefix("="))}
+        used |= {
+            name
+            for value in self._settings.values()
+            if value.startswith("=")
+            for name in names_in(value.removeprefix("="))
+        }
+        fields = []
+        for name, text in self._settings.items():
+            option = f"--set {name}={text}"
+            if name not in used and ("." in name or name in _SUITE_FIELDS):
+                fields.append(f"{name}={text}")
+                continue
+            if name not in used:
+                raise UsageError(f"{option}: the program has no {{{name}}}; write it where its value belongs")
+            values = [_value(each, option) for each in _OUTSIDE.split(text)]
+            if len(values) > 1:
+                self._sweep[name] = values
+                self._place("sweep", name, option=option)
+            else:
+                (self._params[name],) = values
+                self._place("workload", "params", name, option=option)
+        return fields
+
+
+_SUITE_FIELDS = ("repeat", "known_to", "max_repeats", "title", "exclude", "base", "expect")
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (equals and value and name.strip()):
+        raise UsageError(f"--set {text}: expected name=value or name=value,value, such as n=400,800")
+    return name.strip(), value.strip()
+
+
+def _value(text: str, option: str) -> Any:
+    """Return the value of a parameter: a number or a text, or an expression that begins with `=`."""
+    text = text.strip()
+    return text if text.startswith("=") else read_value(text, option)
+
+
+def _expression(text: str) -> str:
+    """Return an expression of a suite; `cores` are those of the case, as in the command."""
+    return "=" + re.sub(r"\bcores\b", "(ranks * threads)", text.strip().removeprefix("="))
+
+
+def _groups(regex: str) -> int:
+    try:
+        return re.compile(regex).groups
+    except re.error:
+        return 0  # the suite says what is wrong with it
+
+
+def _source(option: str, where: str) -> dict[str, str]:
+    """Return where a figure is: a pattern of the output, or a file that the program writes."""
+    if not where.startswith("@"):
+        return {"regex": where}
+    file, colon, path = where[1:].partition(":")
+    if not (file and colon and path):
+        raise UsageError(f"{option}: expected @FILE:PATH, such as @result.json:norm.l2 or @table.csv:column")
+    is_table = PurePosixPath(file).suffix in (".csv", ".tsv")
+    return {"csv": file, "column": path} if is_table else {"json": file, "path": path}
+
+
+def _suite_name(program: Sequence[str]) -> str:
+    """Return the name of the results' folder: that of the program, or of an interpreter's script."""
+    scripts = (word for word in program[1:] if PurePosixPath(word).suffix in (".py", ".sh", ".jl", ".R"))
+    name = PurePosixPath(next(scripts, program[0])).name
+    stem = name if name.startswith(".") else PurePosixPath(name).stem
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:40] or "program"
+
+
+def _is_one_word(word: str) -> bool:
+    try:
+        return shlex.split(word) == [word]
+    except ValueError:
+        return False
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _standard_input() -> str | None:
+    """Return the file that is standard input, which every launch then reads; None: a terminal, or nothing."""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:
+        return None
+    if stat.S_ISREG(mode):
+        if not (link := Path("/proc/self/fd/0")).exists():
+            raise UsageError("standard input: this system does not name the file; have the program open it")
+        here, path = Path.cwd(), link.resolve()
+        return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    if stat.S_ISFIFO(mode) and select.select([0], [], [], 0)[0] and os.read(0, 1):
+        raise UsageError(
+            "standard input is a pipe, of which only one launch could read: name a file, `< FILE`"
+        )
+    return None
