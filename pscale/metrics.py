@@ -91,6 +91,11 @@ METRICS: dict[str, Metric] = {
     "ge": Metric(_SHARE, "POP: global efficiency"),
 }
 
+# Metrics that no program but the trainer has: figures of a workload may have their names.
+OF_TRAINING = frozenset(
+    ("samples_per_s", "tokens_per_s", "gflops", "peak_fraction", "loss_first", "loss_last")
+)
+
 # What a rank holds, each a column of results.
 MEMORY_KINDS = ("parameters", "gradients", "optimizer", "activations", "exchange")
 

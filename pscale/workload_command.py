@@ -19,7 +19,8 @@ from pathlib import Path, PurePosixPath
 
 from pscale import atomic_files
 from pscale.config import Case, Program
-from pscale.config.workload import FACTS, PLACEHOLDER, placeholders, plain
+from pscale.config.workload import FACTS, PLACEHOLDER, numeric, placeholders, plain
+from pscale.expressions import names_in
 
 SHELL = "/bin/sh"
 _ASSIGNED = re.compile(r"-{1,2}[\w-]+=(.+)", re.DOTALL)
@@ -151,6 +152,7 @@ def problems(case: Case) -> Iterator[Found]:
             yield command, why
         yield from ((command, why) for why in _why_no_arguments(case, words[1:]))
     yield from _input_problems(case)
+    yield from _figure_problems(case)
     for path, text in _texts(case):
         name = PurePosixPath(_filled(text, _values(case)))
         written = "out" in path or path[1] == "figures"
@@ -158,9 +160,26 @@ def problems(case: Case) -> Iterator[Found]:
             yield path, f"{name} is outside of the launch's folder"
 
 
+def numbers(case: Case) -> dict[str, float | str | bool]:
+    """Return what the expression of a figure may name, beside other figures."""
+    facts = {"ranks": case.ranks, "threads": case.threads, "cores": case.cores}
+    return {**{name: numeric(value) for name, value in case.workload.params.items()}, **facts}
+
+
 def used_names(case: Case) -> set[str]:
     """Return the names in braces in the command and in the names of files."""
     return {name for _, text in _texts(case) for name in placeholders(text)}
+
+
+def _figure_problems(case: Case) -> Iterator[Found]:
+    """Yield names in the expressions of figures that no parameter and no figure above has."""
+    known = [*numbers(case)]
+    for name, figure in case.workload.figures.items():
+        for unknown in sorted(names_in((figure.value or "").removeprefix("=")) - {*known}):
+            near = difflib.get_close_matches(unknown, known, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
+            yield ("workload", "figures", name, "value"), f"unknown name '{unknown}'; {hint}"
+        known.append(name)
 
 
 def _values(case: Case, nodes: int = 1) -> dict[str, str]:

@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "shipped": {"errors"},
     "expressions": {"errors"},
     "metrics": set(),
-    "workload_command": {"atomic_files", "config"},
+    "workload_command": {"atomic_files", "config", "expressions"},
     "dtypes": set(),
     "ranges": set(),
     "run_shape": {"config", "errors"},

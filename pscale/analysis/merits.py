@@ -11,7 +11,7 @@ from pscale.analysis.frames import Run, is_program
 from pscale.analysis.stats import Estimate, Sample, lower_median
 from pscale.config import Workload, from_dict
 from pscale.config.case import RECORDED
-from pscale.config.workload import MATCH, WALL, WATCH
+from pscale.config.workload import MATCH, ONCE, WALL, WATCH
 from pscale.metrics import conversion
 from pscale.results.documents import provenance_of
 
@@ -77,14 +77,16 @@ def notes(run: Run) -> Iterator[str]:
     found = workloads(run)
     for times in dict.fromkeys(workload.times for workload in found.values()):
         own = [workload for workload in found.values() if workload.times == times]
-        watched = any(workload.watch for workload in own)
-        yield _of_steps(times, own[0]) + (_BREAKDOWN if watched and times != WATCH else "")
-    if any(workload.work for workload in found.values()):
+        ways = {_APART if workload.watch == ONCE else "" for workload in own if workload.watch}
+        said = _BREAKDOWN.format(max(ways)) if ways and times != WATCH else ""
+        yield _of_steps(times, own[0]) + said
+    if any(workload.work and not workload.rate for workload in found.values()):
         yield "Efficiency is work per core-second; the suite states the work of each case."
     yield from _of_records(run)
 
 
-_BREAKDOWN = " The breakdown of a step is that of the steps detected from MPI calls."
+_BREAKDOWN = " The breakdown of a step is that of the steps detected from MPI calls{}."
+_APART = " in one more launch of each case, whose times do not count"
 
 
 def _of_steps(times: str, workload: Workload) -> str:
@@ -93,6 +95,8 @@ def _of_steps(times: str, workload: Workload) -> str:
     if times == WATCH:
         return "Step time = length of the steps detected from MPI calls."
     figure = workload.figures[times]
+    if figure.value:
+        return f"Step time = figure '{times}', computed: {figure.value}, in {figure.unit or 'no unit'}."
     where = (
         f"{figure.path or figure.column} in {figure.file}"
         if figure.file
@@ -100,7 +104,10 @@ def _of_steps(times: str, workload: Workload) -> str:
     )
     unit = "the unit printed with it" if figure.unit == MATCH else figure.unit
     each = "each value is a step" if workload.lists_steps else f"{figure.pick or 'last'} value"
-    return f"Step time = figure '{times}' of the program: {where}, in {unit}; {each}."
+    said = f"figure '{times}' of the program: {where}, in {unit or 'no unit'}; {each}."
+    if workload.rate:
+        return f"Efficiency is the rate of a core: {said} A step is the time of one unit of it."
+    return f"Step time = {said}"
 
 
 def _of_records(run: Run) -> Iterator[str]:

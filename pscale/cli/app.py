@@ -145,6 +145,8 @@ def scale(
     step_time: o.StepTime = None,
     metric: o.Metrics = None,
     work: o.WorkOf = None,
+    rate: o.RateOf = None,
+    warmup: o.Warmup = 0,
     watch: o.WatchToo = True,
     threads: o.WatchThreads = 1,
     bind: o.WatchBind = o.Bind.core,
@@ -173,8 +175,8 @@ def scale(
 
     if not program:
         raise UsageError("name a program: pscale scale --ranks 1,2,4 -- ./a.out")
-    launch = {"bind": bind.value, "launcher": launcher, "oversubscribe": oversubscribe}
-    usual = {"bind": "core", "launcher": "auto", "oversubscribe": False}
+    launch = {"bind": bind.value, "launcher": launcher, "oversubscribe": oversubscribe, "warmup": warmup}
+    usual = {"bind": "core", "launcher": "auto", "oversubscribe": False, "warmup": 0}
     options = command.ScaleOptions(
         ranks=ranks,
         weak=weak,
@@ -182,6 +184,7 @@ def scale(
         step_time=step_time,
         metrics=metric or [],
         work=work,
+        rate=rate,
         watch=watch,
         threads=threads,
         launch={name: value for name, value in launch.items() if value != usual[name]},

@@ -279,6 +279,15 @@ WorkOf = Annotated[
     str | None,
     typer.Option("--work", metavar="EXPR", help="Work of a case, as sizes may be rounded: 'n**3'."),
 ]
+RateOf = Annotated[
+    str | None,
+    typer.Option(
+        "--rate", metavar="REGEX", help="Instead of a time: a rate, 'GFLOP/s: (\\S+)'; compared by core."
+    ),
+]
+Warmup = Annotated[
+    int, typer.Option("--warmup", min=0, max=100, metavar="N", help="First launches that are not counted.")
+]
 WatchToo = Annotated[
     bool,
     typer.Option("--watch/--no-watch", help="Record the MPI calls of one untimed launch of each size."),

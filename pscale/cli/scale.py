@@ -25,10 +25,12 @@ _BRACES = re.compile(r"\{\{\w+\}\}|\{([^{}:\"]+)\}")  # with a colon or a quote 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _METRIC = re.compile(r"([A-Za-z_]\w*)(?:\[([^\]]*)\])?=(.+)", re.ASCII | re.DOTALL)
 _UNIT_BEHIND = re.compile(r".*\)\s*(?:\\s[*+]?|[ :])*(min|ms|us|ns|s|h)\b.*", re.DOTALL)
+_COUNT = re.compile(r"[1-9][0-9]{0,5}")
 _OUTSIDE = re.compile(r",(?![^(]*\))")  # a comma that is in no parentheses
 _FACTS = ("ranks", "threads", "cores", "nodes", "here")
 _LARGEST_DEFAULT = 1 << 20
-_TIME = "time"  # the figure of --step-time
+_TIME, _RATE = "time", "rate"  # the figures of --step-time and --rate
+_RATE_UNIT = re.compile(r"([A-Za-z]\w*/[A-Za-z]+)[^\w)]*\(|\)(?:\\s[*+]?|\s)*([A-Za-z]\w*/[A-Za-z]+)")
 _TITLE = 80  # characters
 
 
@@ -42,6 +44,7 @@ class ScaleOptions:
     step_time: str | None = None
     metrics: Sequence[str] = ()
     work: str | None = None
+    rate: str | None = None
     watch: bool = True
     threads: int = 1
     launch: Mapping[str, Any] = field(default_factory=dict)  # fields of that group
@@ -52,13 +55,15 @@ class ScaleOptions:
 
 def scale(program: Sequence[str], options: ScaleOptions, run_options: RunOptions) -> int:
     """Measure how a program scales; return the exit code. With `save`, write the suite and run nothing."""
+    if options.rate and (options.step_time or options.work):
+        raise UsageError("--rate stands for --step-time and --work; give it without these")
     if why_nested(program):
         raise UsageError(_unwrapped(program))
     suite_options = SuiteOptions(site=options.site, folder=Path.cwd())
     fewest = _Study(program, options, [1])
     _, _, target = load(fewest.document(), suite_options)
     cores = target.machine.all_cores
-    ranks = _ranks(options.ranks) if options.ranks else _powers(cores // options.threads)
+    ranks = _ranks(options.ranks) if options.ranks is not None else _powers(cores // options.threads)
     study = _Study(program, options, ranks)
     document = study.document()
     if options.save is not None:
@@ -87,10 +92,8 @@ def _powers(most: int) -> list[int]:
 
 def _ranks(text: str) -> list[int]:
     words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() and word.isascii() and int(word) > 0 for word in words if len(word) < 8):
+    if not all(_COUNT.fullmatch(word) for word in words):
         raise UsageError(f"--ranks: expected numbers such as 1,2,4,8, got '{text}'")
-    if max(map(len, words)) > 7:
-        raise UsageError(f"--ranks: expected at most 1,000,000 ranks, got '{text}'")
     return list(dict.fromkeys(map(int, words)))
 
 
@@ -144,6 +147,7 @@ class _Study:
         workload |= {"params": self._params} if self._params else {}
         workload |= {"figures": self._figures} if self._figures else {}
         workload |= {"step_time": _TIME} if options.step_time else {}
+        workload |= {"rate": _RATE} if options.rate else {}
         workload |= {"work": _expression(options.work)} if options.work else {}
         workload |= {"files": {"out": self._outputs}} if self._outputs else {}
         workload |= {"watch": "once"} if options.watch else {}
@@ -175,15 +179,20 @@ class _Study:
             found = "match" if groups == 2 else behind[1] if behind else "s"
             self._figures[_TIME] = {"regex": regex, "unit": found, "better": "lower"}
             self._place("workload", "figures", _TIME, option="--step-time")
+        if regex := self._options.rate:
+            unit = _RATE_UNIT.search(regex)
+            found = "match" if _groups(regex) == 2 else (unit[1] or unit[2]) if unit else "1/s"
+            self._figures[_RATE] = {"regex": regex, "unit": found, "better": "higher"}
+            self._place("workload", "figures", _RATE, option="--rate")
         for text in self._options.metrics:
             option = f"--metric {text}"
             if not (parts := _METRIC.fullmatch(text)):
                 form = "name=REGEX or name=@FILE:PATH, such as 'error=error: (\\S+)'"
                 raise UsageError(f"{option}: expected {form}")
-            name, unit, where = parts[1], parts[2], parts[3]
+            name, said, where = parts[1], parts[2], parts[3]
             if name in self._figures:
                 raise UsageError(f"{option}: the name '{name}' is given twice; expected another")
-            self._figures[name] = {**_source(option, where), **({"unit": unit} if unit else {})}
+            self._figures[name] = {**_source(option, where), **({"unit": said} if said else {})}
             self._place("workload", "figures", name, option=option)
 
     def _command_of(self, program: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pscale.config import Case, Launch
-from pscale.config.workload import WALL, WATCH
+from pscale.config.workload import WALL
 from pscale.errors import LaunchError, ResultsError
 from pscale.launch.journal import Journal
 from pscale.launch.launcher import Launcher
@@ -21,7 +21,6 @@ from pscale.launch.outcome import Outcome, Reading
 from pscale.launch.runner import CaseLaunch
 from pscale.launch.workload import Watching
 from pscale.launch_folder import LaunchFolder
-from pscale.metrics import conversion
 from pscale.ranges import as_ranges
 from pscale.results.step_time import step_time_of
 from pscale.results.store import write_columns, write_part
@@ -109,16 +108,17 @@ def program_columns(
         write_part(journal.data, "figures", *launch.key, rows)
     if case.workload.lists_steps:
         found = figures[case.workload.times]
-        factor = conversion(found.unit, "s") or math.nan
-        return _step_columns(journal, launch, [step * factor for step in found.steps])
+        steps = [case.workload.step_s(step, found.unit) for step in found.steps]
+        return _step_columns(journal, launch, steps)
     step_s = _step_s(case, figures, outcome.wall_s, columns)
     return {**columns, "step_s": step_s, "step_resolution_s": _step_resolution_s(case, figures)}
 
 
 def _step_resolution_s(case: Case, figures: Mapping[str, Reading]) -> float | None:
     found = figures.get(case.workload.times)
-    factor = conversion(found.unit, "s") if found else None
-    return found.resolution * factor if found and factor and found.resolution else None
+    if not (found and found.resolution):
+        return None
+    return found.resolution / found.value * case.workload.step_s(found.value, found.unit)
 
 
 def _figure_row(case: Case, name: str, found: Reading) -> dict[str, Any]:
@@ -139,11 +139,8 @@ def _step_s(case: Case, figures: Mapping[str, Reading], wall_s: float, watched: 
     times = case.workload.times
     if times == WALL:
         return wall_s
-    return (
-        float(watched["step_s"])
-        if times == WATCH
-        else figures[times].value * (conversion(figures[times].unit, "s") or math.nan)
-    )
+    found = figures.get(times)
+    return case.workload.step_s(found.value, found.unit) if found else float(watched["step_s"])
 
 
 def read_of(notes: Path | LaunchFolder, ranks: int) -> Recorded:

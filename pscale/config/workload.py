@@ -60,6 +60,9 @@ class Figure:
     """`csv`: the name of the column in the first line, or its place from 0."""
     row: NonEmpty | None = None
     """`csv`: the text in the first column of the row; null: all rows."""
+    value: Annotated[str, Text(r"=[^\0]+", "an expression such as '=2 * n**3 / total'")] | None = None
+    """Instead of `regex`: an expression over parameters, `ranks`, `threads`, `cores` (ranks × threads) and
+    figures above this one, each in its unit."""
     pick: Literal["last", "first", "min", "max", "mean", "median", "sum", "count"] | None = None
     """Which of several numbers counts, or what of them: `count` is how many there are, and needs no group.
     Null: the last."""
@@ -78,8 +81,10 @@ class Figure:
 
     def check(self) -> None:
         """Raise ValueError for a figure that could never be found."""
-        if sum(map(bool, (self.regex, self.json, self.csv))) != 1:
-            raise ValueError("expected regex, json or csv, one of them: where the number is")
+        if sum(map(bool, (self.regex, self.json, self.csv, self.value))) != 1:
+            raise ValueError("expected regex, json, csv or value, one of them: where the number is")
+        if self.value and (self.pick or self.steps):
+            raise ValueError("pick and steps are for numbers that the program writes, not for value")
         if self.json and not self.path:
             raise ValueError(f"path is missing; expected where in {self.json} the number is, as cg.time")
         if self.path and not self.json:
@@ -148,6 +153,9 @@ class Workload:
     step_time: Name | None = None
     """What the report calls a step: a figure; `wall`, the whole launch with its start; or `watch`, the steps
     that `watch: true` finds. Null: `watch` with `watch: true`, else `wall`."""
+    rate: Name | None = None
+    """Instead of `step_time` and `work`: a figure that is a rate, as GFLOP/s or ns/day. Efficiency is the
+    rate of a core; the step time is that of one unit, by the time behind the `/` of the figure's unit."""
     same_work: tuple[NonEmpty, ...] = ()
     """Parameters that change how the work is done, not what it is, and `command` where that is so: cases that
     differ in others are listed by `pscale compare`, not compared."""
@@ -167,7 +175,13 @@ class Workload:
     @property
     def times(self) -> str:
         """What a step is: the name of a figure, `wall` or `watch`."""
-        return self.step_time or (WATCH if self.watch is True else WALL)
+        return self.rate or self.step_time or (WATCH if self.watch is True else WALL)
+
+    def step_s(self, value: float, unit: str) -> float:
+        """Return the step time that the figure `times` says; NaN where its unit is not one of time."""
+        if self.rate is None:
+            return value * (conversion(unit, "s") or math.nan)
+        return (conversion(unit.rpartition("/")[2], "s") or 1.0) / value
 
     @property
     def lists_steps(self) -> bool:
@@ -191,10 +205,21 @@ class Workload:
             "".encode(self.encoding)
         except (LookupError, UnicodeError):
             raise ValueError(f"encoding: there is no '{self.encoding}'; expected one as utf-8") from None
-        if self.times == WATCH and self.watch is not True:
+        if self.rate is not None:
+            self._check_rate()
+        elif self.times == WATCH and self.watch is not True:
             raise ValueError("step_time: watch needs watch: true")
-        if self.times in (WALL, WATCH):
-            return
+        elif self.times not in (WALL, WATCH):
+            self._check_step_time()
+
+    def _check_rate(self) -> None:
+        if self.step_time or self.work is not None:
+            raise ValueError("rate stands for step_time and work; leave these out")
+        if self.rate not in self.figures:
+            known = ", ".join(self.figures) or "none"
+            raise ValueError(f"rate: there is no figure '{self.rate}'; there are {known}")
+
+    def _check_step_time(self) -> None:
         if self.times not in self.figures:
             known = ", ".join([*self.figures, WALL, WATCH])
             raise ValueError(f"step_time: there is no figure '{self.times}'; expected one of {known}")

@@ -17,6 +17,8 @@ from typing import Any
 from pscale import workload_command
 from pscale.config import Case
 from pscale.config.workload import MATCH, Figure, number
+from pscale.errors import UsageError
+from pscale.expressions import evaluate, names_in
 from pscale.launch import search
 from pscale.launch.outcome import STDERR, STDOUT, Reading
 from pscale.launch.search import MOST, visible
@@ -155,12 +157,16 @@ class Found:
         return [(text or "", unit or "") for text, unit in self._of[name][1]]
 
 
-def readings(case: Case, found: Found, opened: Callable[[str, str], bytes]) -> Iterator[tuple[str, Reading]]:
-    """Yield name and value of each figure; `opened` returns the content of a file, given it and the figure.
+def readings(case: Case, found: Found, opened: Callable[[str, str], bytes]) -> dict[str, Reading]:
+    """Return the value of each figure by name; `opened` returns a file's content, given it and the figure.
 
     Raises NotThereError where there is none; a step time must be above 0.
     """
+    known: dict[str, Reading] = {}
     for name, figure in case.workload.figures.items():
+        if figure.value:
+            known[name] = _computed(case, name, known)
+            continue
         if figure.regex:
             texts, where = _in_output(name, figure, found), ""
         else:
@@ -169,7 +175,35 @@ def readings(case: Case, found: Found, opened: Callable[[str, str], bytes]) -> I
             where = f"{figure.path or figure.column} in {file}"
             values = (_in_json if figure.json else _in_csv)(name, figure, file, content)
             texts = [(value, "") for value in values]
-        yield name, _reading(case, name, texts, where)
+        known[name] = _reading(case, name, texts, where)
+    return known
+
+
+def _computed(case: Case, name: str, known: Mapping[str, Reading]) -> Reading:
+    """Return a figure that is computed from others, as precise as those were printed."""
+    figure = case.workload.figures[name]
+    text = (figure.value or "").removeprefix("=")
+    values = {each: reading.value for each, reading in known.items()}
+    names = {**workload_command.numbers(case), **values}
+    try:
+        value = float(evaluate(text, names))
+        read = [known[each] for each in names_in(text) if each in known and known[each].resolution]
+        moved = [
+            abs(
+                float(evaluate(text, {**names, each: values[each] + (known[each].resolution or 0.0)})) - value
+            )
+            for each in names_in(text)
+            if each in known
+        ]
+    except (UsageError, TypeError, ValueError) as error:
+        raise NotThereError(f"figure {name}: {error}") from None
+    if name == case.workload.times and not value > 0:
+        raise NotThereError(f"figure {name} is {value:g}, which is not a {_kind(case)}")
+    return Reading(value=value, unit=figure.unit, resolution=max(moved) if read else None)
+
+
+def _kind(case: Case) -> str:
+    return "rate" if case.workload.rate else "step time"
 
 
 def check_success(case: Case, found: Found) -> None:
@@ -216,7 +250,7 @@ def _reading(case: Case, name: str, texts: Texts, where: str) -> Reading:
         values.append(value * factor)
         resolutions.append(value.resolution * factor)
         if name == case.workload.times and not values[-1] > 0:
-            raise NotThereError(f"figure {name} is {values[-1]:g}, which is not a step time")
+            raise NotThereError(f"figure {name} is {values[-1]:g}, which is not a {_kind(case)}")
     steps = tuple(values) if figure.steps else ()
     exact = not unit and all(value.is_integer() for value in values)
     resolution = None if exact else (sum if figure.pick == "sum" else max)(resolutions)
@@ -228,7 +262,7 @@ def _unit(case: Case, name: str, written: str) -> str:
     """Return the unit of a figure: that of the suite, or the one that was read."""
     figure = case.workload.figures[name]
     unit = visible(written).strip() if figure.unit == MATCH else figure.unit
-    if name == case.workload.times and conversion(unit, "s") is None:
+    if name == case.workload.times and not case.workload.rate and conversion(unit, "s") is None:
         raise NotThereError(
             f"figure {name}, the step time, is in '{unit[:_QUOTED]}', which is not a unit of time"
         )

@@ -113,7 +113,7 @@ class Judge:
                 return Verdict(status="failed", reason=f"{unlike}{last_words(folder, STDERR, STDOUT)}")
             found = search.finish()
             check_success(case, found)
-            figures = dict(readings(case, found, partial(_content, self._work)))
+            figures = readings(case, found, partial(_content, self._work))
             _keep(case, self._work)
         except NotThereError as error:
             return Verdict(status="failed", reason=f"{error}{last_words(folder, STDOUT, STDERR)}")

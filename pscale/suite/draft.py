@@ -309,6 +309,7 @@ def _program_case(fields: Mapping[str, Any], folder: Path) -> Case:
     workload = _members(Workload, values.pop("workload"))
     figures = {name: _members(Figure, figure) for name, figure in workload["figures"].items()}
     workload["params"] = {name: stored(value) for name, value in workload["params"].items()}
+    workload["work"] = 1.0 if workload["rate"] else workload["work"]
     known = _members(Case, {"suite": fields["name"], "label": "", **values})
     case = from_dict(Case, {**known, "workload": {**workload, "figures": figures}})
     return with_program(case, folder)

@@ -12,7 +12,7 @@ from pscale.config import Case
 from pscale.config.choices import Scaling
 from pscale.config.workload import MATCH, ONCE, stored, without_text
 from pscale.errors import SuiteError, UsageError
-from pscale.metrics import METRICS, conversion
+from pscale.metrics import METRICS, OF_TRAINING, conversion
 from pscale.shipped import suite_file
 from pscale.suite.document import Document, Path_, Place, read_document
 from pscale.suite.fields import BY_MEMBER, PARAMS, full_name, params_of
@@ -165,7 +165,7 @@ def _expect_problems(fields: Mapping[str, Any]) -> Iterator[Problem]:
             message = f"{name} is not measured in '{unit}'; expected '{figures[name]['unit']}', or no unit"
             yield Problem(("expect", place, "unit"), message)
     for name in figures:
-        if name in METRICS:
+        if name in METRICS.keys() - OF_TRAINING:
             yield Problem(("workload", "figures", name), "is the name of a metric; expected another name")
 
 

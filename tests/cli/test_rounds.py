@@ -250,3 +250,18 @@ def test_launches_that_have_only_failed_are_expected_to_take_as_long_again(tmp_p
             journal.ended((case, repeat), status, "", wall_s)
     found = expected_s(fits, here, tmp_path / "s")
     assert (found[first], found[other]) == (3.0, 70.0)
+
+
+def test_first_launches_that_do_not_count_are_made_of_every_case_and_decide_nothing(tmp_path):
+    auto = {"precision": 0.5, "least": 8, "most": 16, "budget_s": 0.0, "uncounted": 2}
+    cases = [replace(each, launch=Launch(warmup=2)) for each in SIZES]
+    journal = make_journal(tmp_path, cases, auto=auto)
+    launches = []
+    rounds = Rounds(journal)
+    for launch in plan_launches(cases, 16, SEED):
+        if rounds.wanted(launch):
+            launches.append((launch.repeat, launch.case.well(launch.repeat)))
+            row = {"status": launch.case.well(launch.repeat), "step_s": 1.0, "wall_s": WALL_S}
+            write_part(journal.data, "cases", *launch.key, [row])
+            journal.ended(launch.key, row["status"], "", WALL_S)
+    assert launches == [(0, "warm-up")] * 3 + [(1, "warm-up")] * 3 + [(2, "ok")] * 3, "the budget is spent"

@@ -347,3 +347,34 @@ def test_a_number_in_json_is_found_by_names_and_places(ended, content, path, val
 def test_a_number_in_csv_is_found_by_column_and_row(ended, content, fields, expected):
     _, reason, found = ended(files={"a.csv": content}, figures={"t": Figure(csv="a.csv", **fields)})
     assert found == {"t": expected} if isinstance(expected, int) else expected in reason
+
+
+def test_a_figure_that_is_computed_has_others_parameters_and_the_size(ended):
+    figures = {
+        **T,
+        "work": Figure(value="=2 * n**3", unit="FLOP"),
+        "rate": Figure(value="=work / t / cores", unit="FLOP/s"),
+    }
+    assert ended("time: 4.0", figures=figures, params={"n": "1e2"})[2] == {"t": 4, "work": 2e6, "rate": 5e5}
+    resolutions = {name: reading.resolution for name, reading in ended.figures.items()}
+    assert resolutions["work"] is None
+    assert resolutions["rate"] == pytest.approx(5e5 - 2e6 / 4.1), "as the digits of the time leave it open"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("=1 / (t - 4)", "divides by zero"), ("=t - 4", "figure c is 0, which is not a step time")],
+)
+def test_a_computed_figure_that_is_no_time_fails_the_launch(ended, value, said):
+    figures = {**T, "c": Figure(value=value, unit="s")}
+    status, reason, _ = ended("time: 4", figures=figures, step_time="c")
+    assert status == "failed"
+    assert said in reason
+
+
+@pytest.mark.parametrize(
+    ("unit", "step_s"), [("GFLOP/s", 0.25), ("ns/day", 21600), ("MB/ms", 0.00025), ("GFLOPS", 0.25)]
+)
+def test_the_step_of_a_rate_is_the_time_of_one_unit(unit, step_s):
+    workload = Workload(command="./a", figures={"r": Figure(regex="(.*)", unit=unit)}, rate="r")
+    assert workload.step_s(4.0, unit) == pytest.approx(step_s)

@@ -179,7 +179,7 @@ def test_two_builds_are_compared_by_sweeping_the_command(cases, folder):
             {"figures": {"t": {"json": "/tmp/x.json", "path": "t"}}},
             "/tmp/x.json is outside of the launch's folder",
         ),
-        ({"figures": {"t": {}}}, "workload.figures.t: expected regex, json or csv"),
+        ({"figures": {"t": {}}}, "workload.figures.t: expected regex, json, csv or value"),
         ({"figures": {"t": {"regex": "(a", "unit": "s"}}}, "regex is not a valid regular expression"),
         ({"figures": {"t": {"regex": "a"}}}, "regex has 0 groups; expected one"),
         ({"figures": {"t": {"regex": "(a)(b)"}}}, "regex has 2 groups; expected one"),
@@ -204,6 +204,12 @@ def test_two_builds_are_compared_by_sweeping_the_command(cases, folder):
         ({"figures": {"wall": {"regex": "(a)"}}}, "wall stands for a step time"),
         ({"figures": {"step_s": {"regex": "(a)"}}}, "is the name of a metric"),
         ({"step_time": "cg"}, "there is no figure 'cg'; expected one of wall, watch"),
+        ({"step_time": "watch", "watch": "once"}, "step_time: watch needs watch: true"),
+        ({"rate": "cg"}, "rate: there is no figure 'cg'; there are none"),
+        ({"rate": "cg", "work": 1}, "rate stands for step_time and work"),
+        ({"figures": {"t": {"value": "2 * n"}}}, "expected an expression such as '=2 * n**3 / total'"),
+        ({"figures": {"t": {"value": "=2 * m"}}}, "figures.t.value: unknown name 'm'; known are n, ranks"),
+        ({"figures": {"t": {"value": "=2", "regex": "(a)"}}}, "one of them: where the number is"),
         ({"step_time": "watch"}, "step_time: watch needs watch: true"),
         (
             {"figures": {"t": {"regex": "(a)", "unit": "MB"}}, "step_time": "t"},
@@ -235,6 +241,8 @@ def test_what_cannot_work_is_refused_with_the_field_before_anything_starts(suite
         ),
         ({"expect": [{"metric": "mflops", "at_least": 1, "unit": "GB/s"}]}, "expected 'MFLOP/s'"),
         ({"sweep": {"nn": [1]}}, "sweep.nn: cannot be swept; did you mean 'n'?"),
+        ({"sweep": {"workload.watch": [True, "once"]}}, "have to be the same for all cases"),
+        ({"sweep": {"launch.warmup": [0, 1]}}, "have to be the same for all cases"),
         ({"sweep": {"params.n": [1]}}, "sweep.params.n: cannot be swept; did you mean 'n'?"),
         ({"sweep": {"ranks": [16]}}, "16 cores, this machine has 8"),
     ],
@@ -345,7 +353,7 @@ def test_the_suite_of_the_manual_is_a_scaling_study_of_a_program_beside_it(folde
     (folder / "mine.yaml").write_text(suite)
     (folder / "a program").rename(folder / "mine")
     options = re.findall(r"^pscale run mine.yaml --set (\S+)", text, re.MULTILINE)
-    assert options == ["size=1600", "workload.watch=true"]
+    assert options == ["size=1600", "workload.watch=once"]
     cases = expand(load_suite(folder / "mine.yaml", options), MACHINE).cases
     assert [arguments(case) for case in cases] == [(f"{folder}/mine", "1600")] * 4
     assert [case.workload.watch for case in cases] == [True] * 4
