@@ -107,12 +107,15 @@ class _Record(TypedDict, total=False):
     note: str
     charged: list[Key]
     program: str
+    command: str
+    sha256: dict[str, str]
 
 
 _NEEDED = {  # by event
     "launched": ("case", "repeat"),
     "ended": ("case", "repeat", "status"),
     "enough": ("case",),
+    "built": ("case", "command", "reason", "sha256"),
     "checked": ("program", "reason"),
     "submitting": ("job", "name", "launches"),
     "submitted": ("job", "id"),

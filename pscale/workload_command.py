@@ -50,6 +50,15 @@ def arguments(case: Case, nodes: int = 1) -> tuple[str, ...]:
     return str(_program(first, case.program.folder) or first), *rest
 
 
+def build_words(case: Case) -> tuple[str, ...]:
+    """Return the command that builds a case, of one that has such. Raises ValueError where it is none."""
+    values, command = _values(case), case.workload.build or ""
+    if case.workload.shell:
+        return SHELL, "-c", _filled(command, {name: shlex.quote(value) for name, value in values.items()})
+    first, *rest = (_filled(word, values) for word in shlex.split(command))
+    return str(_program(first, case.program.folder) or first), *rest
+
+
 def innermost(words: Sequence[str]) -> str:
     """Return the program that a command starts behind `env`, `numactl`, `time`, `stdbuf` and their like.
 
@@ -116,6 +125,8 @@ def figure_file(case: Case, name: str) -> str:
 def with_program(case: Case, folder: Path) -> Case:
     """Return a case of a workload with what its command names in `folder`, and the hashes of all of it."""
     found = replace(case, program=Program(folder=str(folder.absolute())))
+    if found.workload.build:  # makes what would be hashed: the run keeps what it made
+        return found
     return replace(found, program=replace(found.program, sha256=digests(found)))
 
 
@@ -145,13 +156,17 @@ def problems(case: Case) -> Iterator[Found]:
     except ValueError as error:
         yield command, f"cannot be divided into arguments: {error}"
         return
+    if case.workload.build:
+        yield from _build_problems(case)
     if not case.workload.shell:
-        if why := _why_no_program(words[0], case.program.folder):
+        why = "" if case.workload.build else _why_no_program(words[0], case.program.folder)
+        if why:
             yield command, why
         if why := why_nested(words):
             yield command, why
         yield from ((command, why) for why in _why_no_arguments(case, words[1:]))
-    yield from _input_problems(case)
+    if not case.workload.build:
+        yield from _input_problems(case)
     yield from _figure_problems(case)
     for path, text in _texts(case):
         name = PurePosixPath(_filled(text, _values(case)))
@@ -169,6 +184,16 @@ def numbers(case: Case) -> dict[str, float | str | bool]:
 def used_names(case: Case) -> set[str]:
     """Return the names in braces in the command and in the names of files."""
     return {name for _, text in _texts(case) for name in placeholders(text)}
+
+
+def _build_problems(case: Case) -> Iterator[Found]:
+    try:
+        words = build_words(case)
+    except ValueError as error:
+        yield ("workload", "build"), f"cannot be divided into arguments: {error}"
+        return
+    if not case.workload.shell and (why := _why_no_program(words[0], case.program.folder)):
+        yield ("workload", "build"), why
 
 
 def _figure_problems(case: Case) -> Iterator[Found]:
@@ -202,8 +227,9 @@ def _texts(case: Case) -> Iterator[tuple[Path_, str]]:
     """Yield what may have names in braces, and where it was written."""
     workload = case.workload
     yield ("workload", "command"), workload.command
-    if workload.stdin:
-        yield ("workload", "stdin"), workload.stdin
+    for name in ("build", "stdin"):
+        if text := getattr(workload, name):
+            yield ("workload", name), text
     for kind, names in (("in", workload.files.in_), ("out", workload.files.out)):
         yield from ((("workload", "files", kind, place), name) for place, name in enumerate(names))
     for name, figure in workload.figures.items():

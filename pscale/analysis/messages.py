@@ -284,7 +284,7 @@ def slow_rank(row: Row) -> str:
     )
 
 
-WATCH = "To see it, record MPI calls: `--set workload.watch=true`."  # advice where steps have no breakdown
+WATCH = "To see it, record MPI calls: `--set workload.watch=once`."  # advice where steps have no breakdown
 _BIND = "bind ranks to cores"
 _LARGER = ("use larger batches", "use larger matrices")  # advice to training alone
 _ADVICE = {  # against a loss, the easiest first

@@ -210,7 +210,7 @@ def how_to_trace(run: Run) -> str:
     if not any(map(no_training, run.planned.values())):
         return "run the suite again with `--set trace=true`"
     if all(is_program(planned) and not planned["workload"].get("watch") for planned in run.planned.values()):
-        return "run the suite again with `--set workload.watch=true`"
+        return "run the suite again with `--set workload.watch=once`"
     return "run it again: calls of a program are kept for its first launch, if that succeeds"
 
 

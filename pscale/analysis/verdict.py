@@ -16,6 +16,7 @@ from pscale.analysis.messages import SMALL, VAGUE
 from pscale.analysis.scaling import by_series
 from pscale.analysis.stats import Estimate
 from pscale.analysis.threads import lost
+from pscale.config.workload import IMPORTED
 
 EVIDENCE = (  # frames that decide what costs a case most
     *("phases", "ranks", "efficiency", "lost_time", "axes", "threads", "stragglers", "interference"),
@@ -47,7 +48,8 @@ def _worded(facts: Row, of_case: Mapping[str, Sequence[Row]], planned: Mapping[s
         meaning = messages.meaning(facts, late, slowest, lost(idle) if idle else "")
     advice = ""
     if facts.case and not facts.interference and facts.share is None:
-        advice = messages.WATCH if is_program(planned) else ""
+        runs = is_program(planned) and planned["workload"]["command"] != IMPORTED
+        advice = messages.WATCH if runs else ""
     elif facts.cause and facts.firm and not facts.injected:
         advice = messages.advice(facts.cause, facts.axis, planned)
     return facts._replace(

@@ -198,6 +198,42 @@ def scale(
     raise typer.Exit(command.scale(program, options, run_options))
 
 
+@_command("import", MEASURE)
+def import_(
+    table: o.TableFile,
+    ranks: o.RanksColumn,
+    time: o.TimeColumn,
+    threads: o.ThreadsColumn = None,
+    param: o.ParamColumns = None,
+    metric: o.MetricColumns = None,
+    unit: o.TimeUnit = None,
+    weak: o.Weak = False,
+    work: o.WorkOf = None,
+    name: o.RunName = None,
+    reports: o.Reports = o.REPORTS,
+    report: o.WriteReport = True,
+) -> None:
+    """Make a run of a table of launches that exists already, and report it.
+
+    Columns are separated by commas, semicolons, tabs, | or spaces; decimals by a point or a comma. What the
+    table does not tell, such as the machine, stays unknown.
+    """
+    from pscale.cli import import_table as command
+
+    columns = command.Columns(
+        ranks=ranks,
+        time=time,
+        threads=threads,
+        params=param or [],
+        metrics=metric or [],
+        unit=unit,
+        weak=weak,
+        work=work,
+        name=name,
+    )
+    raise typer.Exit(command.import_table(table, columns, reports, reported=report))
+
+
 @_command("status", MEASURE)
 def status(
     path: o.RunPath = None, reports: o.Reports = o.REPORTS, as_json: o.AsJson = False, watch: o.Watch = False

@@ -24,6 +24,10 @@ _EXAMPLES = {
         ("pscale scale --set n=400,800 -- python mine.py '{n}'", "two series"),
         ("pscale scale --save mine.yaml -- ./mine 800", "the suite, to edit"),
     ),
+    "import": (
+        ("pscale import table.csv --ranks P --time 'Time [s]'", "a table of launches"),
+        ("pscale import t.csv --ranks P --time T --param n=N", "a series for each n"),
+    ),
     "status": (("pscale status --watch", "launches and jobs until the run has finished"),),
     "cancel": (("pscale cancel reports/weak/RUN", "finished launches are kept"),),
     "list": (("pscale list --suite weak -n 5", "the five newest runs of a suite"),),

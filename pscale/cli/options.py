@@ -302,6 +302,30 @@ SaveSuite = Annotated[
     Path | None, typer.Option("--save", metavar="FILE", help="Write the suite to this file, and run nothing.")
 ]
 
+# import
+TableFile = Annotated[Path, typer.Argument(metavar="TABLE", help="A CSV file, a line a launch.")]
+RanksColumn = Annotated[str, typer.Option("--ranks", metavar="COLUMN", help="Column of the ranks.")]
+TimeColumn = Annotated[str, typer.Option("--time", metavar="COLUMN", help="Column of the time: 'Time [s]'.")]
+ThreadsColumn = Annotated[
+    str | None,
+    typer.Option("--threads", metavar="COLUMN", help="Column of the threads of a rank; default: 1."),
+]
+ParamColumns = Annotated[
+    list[str] | None,
+    typer.Option("--param", metavar="NAME=COLUMN", help="A parameter, a series each; may be repeated."),
+]
+MetricColumns = Annotated[
+    list[str] | None,
+    typer.Option("--metric", metavar="NAME=COLUMN", help="Another figure; may be repeated."),
+]
+TimeUnit = Annotated[
+    str | None,
+    typer.Option("--unit", metavar="UNIT", help="Unit of the time; default: that in its name, else s."),
+]
+RunName = Annotated[
+    str | None, typer.Option("--name", metavar="NAME", help="Name of the study; default: that of the file.")
+]
+
 # report, compare, check
 RunPaths = Annotated[
     list[Path] | None,

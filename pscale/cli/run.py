@@ -21,6 +21,8 @@ from pscale.cli.submit import detached, dry_run, manager_of, wait
 from pscale.cli.workload_tables import watching
 from pscale.errors import FAILED, INTERRUPTED, LaunchError, ResultsError, UsageError
 from pscale.launch import isolated_process, runner
+from pscale.launch.build import build
+from pscale.launch.job_manager import JobManager
 from pscale.launch.journal import Journal, fingerprint, newest_unfinished
 from pscale.launch.launcher import Launcher
 from pscale.launch.other_work import other_work, wait_until_idle
@@ -86,14 +88,13 @@ def measure(path: Path, suite_options: SuiteOptions, options: RunOptions, consol
     suite = prepare(path, suite_options)
     suite.check_blas()
     if suite.target.site.scheduler:
-        manager = manager_of(suite, _journal(suite, options, console), console)
+        manager = _manager(suite, options, console)
         journal = manager.journal
         manager.launch(wait=False)
         if not wait(manager, console):
             raise LaunchError(f"launches of {journal.folder} were cancelled; the same call runs them")
     else:
-        launcher = suite.launcher()
-        journal = _journal(suite, options, console)
+        journal, launcher = _start(suite, options, console)
         _launch(journal, suite, launcher, console)
     journal.note("closed")
     with journal.locked():
@@ -103,8 +104,7 @@ def measure(path: Path, suite_options: SuiteOptions, options: RunOptions, consol
 
 def _run_here(suite: PreparedSuite, options: RunOptions, console: Console, answers: list[Answer]) -> int:
     """Measure a suite and report it into `answers`; return the exit code."""
-    launcher = suite.launcher()
-    journal = _journal(suite, options, console)
+    journal, launcher = _start(suite, options, console)
     try:
         _look(options, console)
         _launch(journal, suite, launcher, console)
@@ -120,6 +120,23 @@ def _run_here(suite: PreparedSuite, options: RunOptions, console: Console, answe
         return INTERRUPTED
 
 
+def _start(suite: PreparedSuite, options: RunOptions, console: Console) -> tuple[Journal, Launcher]:
+    """Return the run of a suite and its launcher: that of the MPI library of its programs, now built."""
+    if not any(case.workload.build for case in suite.cases):
+        launcher = suite.launcher()
+        return _journal(suite, options, console), launcher
+    journal = _journal(suite, options, console)
+    build(journal, suite.cases, lambda text: say(console, text))
+    return journal, suite.launcher()
+
+
+def _manager(suite: PreparedSuite, options: RunOptions, console: Console) -> JobManager:
+    """Return what submits the jobs of a suite, whose programs are built here, once all jobs can be."""
+    journal = _journal(suite, options, console)
+    build(journal, suite.cases, lambda text: say(console, text))
+    return manager_of(suite, journal, console)
+
+
 def _look(options: RunOptions, console: Console) -> None:
     """Say what other work there is on this machine before anything is measured, or wait for it to end."""
     if options.wait_idle:
@@ -132,7 +149,7 @@ def _run_submitted(
     suites: Sequence[PreparedSuite], options: RunOptions, console: Console, answers: list[Answer]
 ) -> int:
     """Submit the jobs of all suites, then wait for those of each and report it into `answers`."""
-    managers = [manager_of(suite, _journal(suite, options, console), console) for suite in suites]
+    managers = [_manager(suite, options, console) for suite in suites]
     code = 0
     try:
         for manager in managers:

@@ -13,6 +13,7 @@ from pscale.metrics import conversion
 
 WALL, WATCH = "wall", "watch"  # what a step time may be, beside a figure
 ONCE = "once"  # `watch`: in one launch of its own
+IMPORTED = "imported"  # the command of launches that somebody else made
 # What a command may name beside its parameters; expressions call two of these the machine's.
 FACTS = ("ranks", "threads", "cores", "nodes", "here")
 _NUMBER = re.compile(r"\s*[-+]?((\d+\.?\d*|\.\d+)([eEdD][-+]?\d+)?|(\d+\.\d*|\.\d+)[-+]\d{3})\s*", re.ASCII)
@@ -143,6 +144,9 @@ class Workload:
     `{nodes}` (of the case) and `{NAME}` of every parameter stand for their values, `{here}` for the suite's
     folder; `{{NAME}}` is `{NAME}`. It is split into arguments before values are put in, so a value is always
     two arguments."""
+    build: Annotated[str, Text(r"[^\0]*[^\s\0][^\0]*", "a program with its arguments")] | None = None
+    """Command that makes the program or its input, such as `make -C {here} N={n}`: run once for each set of
+    the parameters that it names, in the suite's folder and before any launch. If it fails, its cases do."""
     stdin: FileName | None = None
     """File that rank 0 reads as standard input, relative to the suite's folder; its name may have `{…}` as
     the command. Null: it is empty, and reading it ends at once."""

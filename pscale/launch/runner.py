@@ -21,6 +21,7 @@ from pscale import workload_command
 from pscale.config import Case, to_dict
 from pscale.errors import LaunchError
 from pscale.launch import local, selection, workload
+from pscale.launch.build import Builds
 from pscale.launch.command import Command, command
 from pscale.launch.journal import Journal, Key, writing_in
 from pscale.launch.launcher import Launcher
@@ -113,13 +114,14 @@ def run(
         for key in journal.interrupted():  # pscale was killed and its processes live on
             local.end(local.tag(journal.case_folder(key)))
         finished = journal.finished()
+        builds = Builds(journal)
         check = _RankCheck(journal, [launch.case for launch in todo], starters, tell)
         for launch in todo:
             if launch.key not in finished and wanted(launch):
                 on_start(launch)
                 if reason := refused.get(launch.case.id):
                     outcome = skipped(reason)
-                elif reason := check(launch.case):
+                elif reason := builds.why_not(launch.case) or check(launch.case):
                     outcome = replace(skipped(reason), status="failed")
                 else:
                     outcome = starters[launch.case.id](journal, launch)

@@ -21,10 +21,13 @@ from pscale.suite.file import Precision
 from pscale.suite.load import Expansion, Expectation, Suite
 
 
-def expand(suite: Suite, machine: Mapping[str, float], only: str | None = None) -> Expansion:
+def expand(
+    suite: Suite, machine: Mapping[str, float], only: str | None = None, *, runs: bool = True
+) -> Expansion:
     """Return the cases of a suite in the order of its sweep, all checked, and what is expected of which.
 
     `machine` gives `cores`, `memory_gib` and `nodes`; `only` keeps the cases for which a condition holds.
+    Cases of which nothing `runs` need no program.
     Raises SuiteError for what the file says wrong, PlanError for cases that cannot run, UsageError for
     `only`.
     """
@@ -40,7 +43,8 @@ def expand(suite: Suite, machine: Mapping[str, float], only: str | None = None) 
         words = f"{most} launches of {len(drafts)} cases; at most {MOST_LAUNCHES} are possible"
         raise suite.error((field,), f"asks for {words}")
     expect = _expectations(suite, drafts)
-    check(suite, drafts, machine)
+    if runs:
+        check(suite, drafts, machine)
     return Expansion(cases=tuple(draft.case for draft in drafts), expect=expect)
 
 

@@ -23,9 +23,12 @@ def here(tmp_path_factory):
 def study(here, *words, options=(), code=0):
     """Run a study of two sizes and return what it left."""
     usual = ("--oversubscribe", "--no-report", "--reports", here.reports)
-    done = here.call("scale", *usual, *options, "--", *words, code=code)
-    newest = max(here.reports.glob("*/*/run.json"), key=lambda path: path.stat().st_mtime)
-    return Results(newest.parent, done.stdout + done.stderr)
+    return newest(here, here.call("scale", *usual, *options, "--", *words, code=code))
+
+
+def newest(here, done):
+    file = max(here.reports.glob("*/*/run.json"), key=lambda path: path.stat().st_mtime)
+    return Results(file.parent, done.stdout + done.stderr)
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +79,68 @@ def test_a_program_that_fails_ends_the_study_with_its_reason(here):
     left = study(here, "/bin/sh", "-c", "exit 7", options=("--ranks", "1", "--set", "repeat=1"), code=1)
     assert {row["status"] for row in left.rows("cases")} == {"failed"}
     assert all("exit code 7" in row["reason"] for row in left.rows("cases"))
+
+
+BUILT = {
+    "name": "built",
+    "scaling": "strong",
+    "workload": {
+        "command": "./made-{n} Total time",
+        "build": "/bin/sh {here}/build.sh {n}",
+        "params": {"n": 1},
+        "success": {"regex": "Total time"},
+    },
+    "sweep": {"n": [1, 2, 3], "ranks": [1, 2]},
+    "repeat": 1,
+    "launch": {"oversubscribe": True, "check_ranks": False},
+}
+BUILD = """
+[ $1 = 3 ] && { echo no rule for 3 >&2; exit 4; }
+ln -s /bin/echo made-$1
+echo $1 >> builds
+"""
+
+
+def test_a_program_is_built_once_for_each_of_its_parameters_and_a_failure_is_that_of_its_cases(here):
+    (here.folder / "build.sh").write_text(BUILD)
+    suite = here.suite(json.dumps(BUILT))
+    done = here.call("run", suite, "--no-report", "--reports", here.reports, code=1)
+    left = newest(here, done)
+    assert sorted((here.folder / "builds").read_text().split()) == ["1", "2"]
+    reasons = {row["label"]: (row["status"], row["reason"]) for row in left.rows("cases")}
+    failed = {label for label, (status, _) in reasons.items() if status != "ok"}
+    assert failed == {"1 rank · n 3", "2 ranks · n 3"}
+    assert {reasons[label][1] for label in failed} == {"the build failed, exit code 4: no rule for 3"}
+
+
+def test_the_launches_before_the_first_that_counts_warm_up(here):
+    options = ("--ranks", "1", "--set", "repeat=1", "--warmup", "2", "--no-watch")
+    left = study(here, "/bin/echo", "warm", options=options)
+    assert [row["status"] for row in left.rows("cases")] == ["warm-up", "warm-up", "ok"]
+
+
+RATE = """
+import os, sys
+ranks = int(os.environ.get("PMI_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or 1)
+if os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0")) == "0":
+    print("GFLOP/s:", 10.0 * ranks * 0.9 ** (ranks - 1))
+"""
+
+
+def test_efficiency_follows_from_a_rate_of_each_core(here):
+    (here.folder / "rate.py").write_text(RATE)
+    options = ("--ranks", "1,2", "--set", "repeat=1", "--no-watch", "--set", "launch.check_ranks=false")
+    options = (*options, "--rate", r"GFLOP/s: (\S+)")
+    left = study(here, sys.executable, "rate.py", options=options)
+    cases = json.loads(here.call("report", left.folder, "--format", "json").stdout)["cases"]
+    assert [round(case["efficiency"], 6) for case in cases] == [1.0, 0.9]
+    assert [case["step_s"] for case in cases] == pytest.approx([0.1, 1 / 18])
+
+
+def test_weak_scaling_of_rounded_sizes_is_compared_by_the_work_of_each(here):
+    text = "Total time: {ceil(4 * ranks ** (1/3))**3 / ranks} s"
+    options = ("--ranks", "1,3", "--weak", "--set", "repeat=1", "--no-watch")
+    options = (*options, "--work", "ceil(4 * ranks ** (1/3))**3", "--step-time", r"Total time: (\S+) s")
+    left = study(here, "/bin/echo", text, options=(*options, "--set", "launch.check_ranks=false"))
+    cases = json.loads(here.call("report", left.folder, "--format", "json").stdout)["cases"]
+    assert [case["efficiency"] for case in cases] == pytest.approx([1.0, 1.0])

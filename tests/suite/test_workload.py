@@ -356,7 +356,7 @@ def test_the_suite_of_the_manual_is_a_scaling_study_of_a_program_beside_it(folde
     assert options == ["size=1600", "workload.watch=once"]
     cases = expand(load_suite(folder / "mine.yaml", options), MACHINE).cases
     assert [arguments(case) for case in cases] == [(f"{folder}/mine", "1600")] * 4
-    assert [case.workload.watch for case in cases] == [True] * 4
+    assert [case.workload.watch for case in cases] == ["once"] * 4
 
 
 AS_WRITTEN = ("1e6", "3.10", "007", "1e16", "9007199254740993", "-.5", "+3", "12", "0.25", "1" * 308)
