@@ -20,8 +20,8 @@ _EXAMPLES = {
     ),
     "scale": (
         ("pscale scale -- ./mine 800", "strong scaling: the same work"),
-        ("pscale scale --weak --ranks 1,2,4 -- ./mine '{800 * ranks}'", "weak scaling"),
-        ("pscale scale --set n=400,800 -- python mine.py '{n}'", "two series"),
+        ("pscale scale --weak -- ./mine '{800 * ranks}'", "weak scaling"),
+        ("pscale scale --set n=4,8 -- python mine.py '{n}'", "two series"),
         ("pscale scale --save mine.yaml -- ./mine 800", "the suite, to edit"),
     ),
     "import": (

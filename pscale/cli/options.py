@@ -293,7 +293,7 @@ WatchToo = Annotated[
     typer.Option("--watch/--no-watch", help="Record the MPI calls of one untimed launch of each size."),
 ]
 ScaleLauncher = Annotated[
-    str, typer.Option("--launcher", metavar="COMMAND", help="mpiexec or srun to use; auto: the program's.")
+    str, typer.Option("--launcher", metavar="COMMAND", help="Launcher, such as mpiexec; auto: the program's.")
 ]
 Oversubscribe = Annotated[
     bool, typer.Option("--oversubscribe", help="Allow more ranks than cores; they share them.")
