@@ -19,7 +19,7 @@ _EXAMPLES = {
         ("pscale run weak --set inject.delay=10ms", "with a slow rank"),
     ),
     "scale": (
-        ("pscale scale -- ./mine 800", "strong scaling: the same work"),
+        ("pscale scale -- ./mine 800", "strong scaling"),
         ("pscale scale --weak -- ./mine '{800 * ranks}'", "weak scaling"),
         ("pscale scale --set n=4,8 -- python mine.py '{n}'", "two series"),
         ("pscale scale --save mine.yaml -- ./mine 800", "the suite, to edit"),

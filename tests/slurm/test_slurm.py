@@ -218,6 +218,18 @@ def test_a_program_of_others_is_measured_in_jobs_on_several_nodes(login, watch):
     assert sum(row["count"] for row in reduced) == (1 + 2) * 19  # 20 rounds: the first begins the steps
 
 
+def test_a_study_of_one_line_is_submitted_and_one_launch_of_each_size_is_watched(login):
+    shutil.copy(ROOT / "tests" / "watch" / "programs" / "delay.py", login.folder)
+    fields = ("repeat=1", "launch.ranks_per_node=1", "launch.time_limit=10m")
+    settings = [word for field in fields for word in ("--set", field)]
+    options = ("--ranks", "1,2", *settings, "--reports", login.reports, "--no-report")
+    done = login.call("scale", *options, "--", sys.executable, "delay.py", "0.001")
+    rows = login.newest(done.stdout + done.stderr).rows("cases")
+    assert sorted((row["ranks"], row["status"]) for row in rows) == [
+        (ranks, status) for ranks in (1, 2) for status in ("ok", "watched")
+    ]
+
+
 def test_a_launch_in_a_step_that_holds_the_cores_of_its_job_is_refused_with_what_helps(login):
     step = ("srun", "--ntasks=1", "--cpus-per-task=2", *login.command("run", login.weak, *ONE_NODE))
     for launch in (launcher.find().path, "srun"):
