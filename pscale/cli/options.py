@@ -305,7 +305,7 @@ SaveSuite = Annotated[
 # import
 TableFile = Annotated[Path, typer.Argument(metavar="TABLE", help="A CSV file, a line a launch.")]
 RanksColumn = Annotated[str, typer.Option("--ranks", metavar="COLUMN", help="Column of the ranks.")]
-TimeColumn = Annotated[str, typer.Option("--time", metavar="COLUMN", help="Column of the time: 'Time [s]'.")]
+TimeColumn = Annotated[str, typer.Option("--time", metavar="COLUMN", help="Column of the time of a launch.")]
 ThreadsColumn = Annotated[
     str | None,
     typer.Option("--threads", metavar="COLUMN", help="Column of the threads of a rank; default: 1."),
