@@ -220,6 +220,30 @@ costs: a row a measured case: what it takes of the machine
     core_hours number± core-hours for a million units of work
     relative ratio± cost of a unit of work over that in the base case of its series: 1 / efficiency
 
+evidence: a row a measured size beside the smallest of its series; of programs, of trainings if asked for
+    series text its series
+    scaling text strong or weak
+    ranks count ranks
+    threads count threads of a rank
+    cores count ranks × threads
+    nodes count nodes
+    launches count launches that ended well
+    base flag smallest measured size of its series
+    step_s s± step time
+    speedup ratio± speed-up over the smallest size
+    efficiency share± efficiency against the smallest size
+    target share least efficiency that is asked for
+    answer text holds, undecided or falls short: the target; empty for the smallest size
+    to_decide text measurements that should decide; empty where decided
+    time_answer text slower, equal or undecided, for the same work; empty for the shortest time
+    cost_answer text more, equal or undecided, for the same work; empty for the fewest core-hours
+    timed text what is timed: a step or a launch
+    unit text sample, or unit as the suite states it; empty: the work of a step of the smallest size
+    per number units of work that core_hours is for
+    core_hours number± core-hours for so many
+    units number units of work asked for
+    units_core_hours number± core-hours for these
+
 memory: a row a case: memory of the rank that is predicted to hold most, else of that which counts most
     rank count the rank
     predicted_bytes size all kinds, predicted

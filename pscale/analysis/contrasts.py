@@ -11,19 +11,21 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pscale.analysis import messages
 from pscale.analysis.columns import Row
 from pscale.analysis.difference import standing
 from pscale.analysis.frames import Run, by_case, grouped, records, shared_work
 from pscale.analysis.memory import by_kind
+from pscale.analysis.merits import workloads
 from pscale.analysis.stats import Estimate, Sample
 from pscale.analysis.steps import waits_for_stages
 from pscale.analysis.threads import lost
 from pscale.analysis.wording import in_common
 from pscale.config import JOINT
 from pscale.config.injection import stored_words
+from pscale.config.workload import WALL
 
 _SMALL = 0.01  # of the step: a smaller loss is not worth a name
 Planned = Mapping[str, Any]  # the configuration of a case
@@ -313,3 +315,65 @@ def choices(
 def _over(costs: Mapping[str, Any], base: Mapping[str, Any], name: str) -> float | None:
     """Return a cost relative to that of the reference; None where one of the two is unknown, or that is 0."""
     return costs[name] / base[name] if costs[name] is not None and base.get(name) else None
+
+
+_MILLION = 1e6
+
+
+class Proposal(NamedTuple):
+    """What a proposal for compute time is about: the least efficiency, and how many units of work."""
+
+    target: float = 0.7
+    units: float | None = None
+
+
+def evidence(
+    run: Run,
+    sizes: Sequence[Mapping[str, Any]],
+    times: Times,
+    costs: Mapping[str, Mapping[str, Any]],
+    *,
+    judged: Mapping[str, Row],
+    asked: Proposal,
+) -> Iterator[dict[str, Any]]:
+    """Yield sizes beside the smallest, the fastest and the cheapest of their series, for the same work.
+
+    `judged` are the expectations of their efficiency.
+    """
+    nodes = run.cases[run.cases["status"] == "ok"].groupby("case")["nodes"].max().to_dict()
+    programs = workloads(run)
+    for members in grouped(sizes, lambda size: size["series"]).values():
+        fastest = max(members, key=lambda size: size["speedup"].value)
+        cheapest = max(members, key=lambda size: size["efficiency"].value)
+        stated = all(costs[size["case"]]["work"] for size in members)
+        for size in members:
+            cost, demand = costs[size["case"]], judged.get(size["case"])
+            per, work = (_MILLION, cost["work"]) if stated else (1.0, size["relative_work"])
+            whole = size["case"] in programs and programs[size["case"]].times == WALL
+            hours = cost["core_s"].times(1 / 3600 / work)
+            yield {
+                **size,
+                "nodes": nodes.get(size["case"]),
+                "target": asked.target,
+                "answer": demand.answer if demand else "",
+                "to_decide": demand.to_decide if demand else "",
+                "time_answer": _beside(size, fastest, times, 1.0),
+                "cost_answer": _DEARER[_beside(size, cheapest, times, size["cores"] / cheapest["cores"])],
+                "timed": "launch" if whole else "step",
+                "unit": cost["unit"] if stated else "",
+                "per": per,
+                "core_hours": hours.times(per),
+                "units": asked.units,
+                "units_core_hours": asked.units and hours.times(asked.units),
+            }
+
+
+_DEARER = {"": "", "slower": "more", "faster": "less", "equal": "equal", "undecided": "undecided"}
+
+
+def _beside(size: Mapping[str, Any], best: Mapping[str, Any], times: Times, factor: float) -> str:
+    """Return the answer on `factor` times a step, for the same work as the best; empty for itself."""
+    if size is best:
+        return ""
+    work = best["relative_work"] / size["relative_work"]
+    return standing(times[size["case"]], times[best["case"]], work * factor).answer

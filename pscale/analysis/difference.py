@@ -91,9 +91,9 @@ class Standing(NamedTuple):
     rounds_to_decide: int | None = None  # None where decided or no number is known to
 
 
-def standing(times: Sample, reference: Sample) -> Standing:
-    """Set a step time against that of a reference, by the interval of their ratio alone."""
-    over = ratio(times, reference)
+def standing(times: Sample, reference: Sample, factor: float = 1.0) -> Standing:
+    """Set `factor` times a step time against that of a reference, by the interval of their ratio alone."""
+    over = ratio(times, reference, factor)
     if over.low is None or over.high is None:
         return Standing(over, "undecided")
     apart, half_width = abs(math.log(over.value)), math.log(over.value / over.low)

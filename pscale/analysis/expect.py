@@ -53,10 +53,12 @@ def expectations(
     trees: Mapping[str, Row],
     round_s: float,
     merits: Sequence[Row] = (),
+    *,
+    entries: Sequence[Mapping[str, Any]] | None = None,
 ) -> tuple[Row, ...]:
     """Return the verdict on everything that is expected of the run, for every case that it is about.
 
-    Another round of launches takes `round_s`.
+    Another round of launches takes `round_s`; `entries` are expected instead of what the suite does.
     """
     figures = frozenset(figure_names(run))
     by_case = {(merit.case, merit.figure): merit for merit in (*merits, *_of_launches(run))}
@@ -67,7 +69,7 @@ def expectations(
     coarse |= {(point.case, metric) for point in points if point.coarse_s for metric in _OF_STEPS}
     return tuple(
         verdict._replace(to_decide=_to_decide(verdict, launches.get(verdict.case, 0), round_s, coarse))
-        for entry in run.document.get("expect") or []
+        for entry in (run.document.get("expect") or [] if entries is None else entries)
         for verdict in _verdicts(entry, points, trees, figures, by_case)
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import pandas as pd
@@ -24,7 +25,7 @@ from pscale.analysis import (
 )
 from pscale.analysis.caveats import caveats, notes
 from pscale.analysis.columns import FRAMES, Row, frame, rows
-from pscale.analysis.frames import SHOWN, Run, by_case, grouped, shortened
+from pscale.analysis.frames import SHOWN, Run, by_case, grouped, is_program, shortened
 from pscale.analysis.memory import memory
 from pscale.analysis.messages import Headline
 from pscale.analysis.settings import setting_columns
@@ -59,14 +60,17 @@ class Findings:
         bare: Run | None = None,
         *,
         short: bool = False,
+        proposal: contrasts.Proposal | None = None,
     ):
         """Take a run; with `short`, of very many cases as many as are shown.
 
         Its traced cases are simulated on other `networks`, by name; `predict` are the sizes to predict, None
-        for no models at all. Its calls are set beside those of a run of `bare` collectives.
+        for no models at all. Its calls are set beside those of a run of `bare` collectives. Sizes are judged
+        for a `proposal`; those of programs also without.
         """
         self.source = shortened(run) if short else run
         self._whole, self._networks, self._predict, self._bare = run, networks or {}, predict, bare
+        self._proposal = proposal
         self._rows: dict[str, list[Row]] = {}
         self._of_case: dict[str, Mapping[str, Row]] = {}
 
@@ -170,6 +174,12 @@ class Findings:
         return tuple(environment.environment(self._whole).items())
 
     @cached_property
+    def program(self) -> str:
+        """The command of the program that it measures; empty for trainings."""
+        workloads = (planned.get("workload") or {} for planned in self.source.planned.values())
+        return ", ".join(dict.fromkeys(filter(None, (each.get("command") for each in workloads))))
+
+    @cached_property
     def given(self) -> str:
         """The suite's file."""
         return str(self.source.suite.get("given") or "")
@@ -232,6 +242,25 @@ class Findings:
     axes = _Frame(lambda of: efficiency.axis_trees(of.source, of._launches))
     bubbles = _Frame(lambda of: steps.bubbles(of.source, of.rows("phases"), of.rows("calls")))
     costs = _Frame(lambda of: scaling.costs(of._points))
+    evidence = _Frame(lambda of: of._evidence())
+
+    def _evidence(self) -> Iterable[Mapping[str, Any]]:
+        run, asked = self.source, self._proposal
+        programs = [is_program(run.planned.get(row["case"], {})) for row in self._cases]
+        kept = self._cases if asked else [*compress(self._cases, programs)]
+        sizes = scaling.from_smallest(kept, self._times)
+        points = rows("cases", frame("cases", sizes, self.labels))
+        asked = asked or contrasts.Proposal()
+        demand = {"metric": "efficiency", "at_least": asked.target}
+        answers = expect.withheld(
+            expect.expectations(run, points, {}, self._round_s, entries=[demand] if points else []),
+            scaling.bases(points),
+            self.of_case("interference"),
+        )
+        costs = {row["case"]: row for row in scaling.costs(points)}
+        judged = {row.case: row for row in answers}
+        return contrasts.evidence(run, sizes, self._times, costs, judged=judged, asked=asked)
+
     loss_scaling = _Frame(lambda of: scaling.loss_scaling(of.source))
     memory = _Frame(lambda of: memory(of.source))
 

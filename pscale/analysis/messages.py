@@ -21,7 +21,7 @@ from pscale.analysis.predictions import REACH
 from pscale.analysis.segments import FEWEST
 from pscale.analysis.settings import SIZES
 from pscale.analysis.stats import Estimate
-from pscale.analysis.wording import digits, duration, number, percent, plural, rate, rough
+from pscale.analysis.wording import digits, duration, number, percent, plural, rate, rough, unit_of
 
 if TYPE_CHECKING:
     from pscale.analysis.compare import Comparison
@@ -77,6 +77,112 @@ def loss(row: Row, name: str) -> str:
 def decide(need: str) -> str:
     """Say what it takes to decide."""
     return f"It would take {need} to decide."
+
+
+# Evidence for a proposal
+
+_WORK = {"sample": "samples", "unit": "units of work"}
+
+
+def spread(time: Estimate) -> str:
+    """Say a time with half of its interval: 214.4 ± 7.2 ms."""
+    if time.stated is None:
+        return duration(time.value, 4) + " (interval too wide)" * (time.low is not None)
+    factor, unit = unit_of(time.value)
+    return f"{digits(time.value * factor)} ± {digits((half(time) or 0.0) * factor, 2)} {unit}"
+
+
+def work(row: Row, units: float) -> str:
+    """Say so many units of work: 5,000 samples; of one, what the smallest size does in a step."""
+    if units == 1:
+        return f"a {row.timed} of the smallest size"
+    noun = _WORK.get(row.unit) or f"{row.timed}{'e' * (row.timed == 'launch')}s of the smallest size"
+    return f"a million {noun}" if units == 1e6 else f"{units:,.12g} {noun}"
+
+
+def evidence(rows: Sequence[Row], limit: str, about: Mapping[str, str]) -> str:
+    """Say what a series of sizes shows, in a paragraph for a proposal; `about` is what else it names."""
+    base, largest = rows[0], rows[-1]
+    first = size(base) if base.threads > 1 or largest.threads > 1 else base.ranks
+    nodes = _from_to([row.nodes for row in rows if row.nodes], "node")
+    hosts = f" ({about['hosts']})" if "hosts" in about else ""
+    software = ", ".join(about[name] for name in ("MPI", "BLAS", "system", "pscale") if name in about)
+    return _joined(
+        f"We measured {base.scaling} scaling of {about['program']} from {first} to {size(largest)}"
+        f"{nodes and f' on {nodes}'}, with {about['launches']}.",
+        f"The machine is {about['CPU']}{hosts}." if "CPU" in about else "The machine is not recorded.",
+        f"The software is {software}." if software else "",
+        f"Efficiency is relative to {size(base)}, the smallest size measured; ± is {about['±']}.",
+        *_on_target(rows),
+        _cheapest(rows),
+        _fastest(rows),
+        f"Beyond {size(largest)}, the limit is {limit}.",
+    )
+
+
+def launched(rows: Sequence[Row]) -> str:
+    """Say how often every size was launched: 3 to 5 launches of each size."""
+    return f"{_from_to(sorted(row.launches for row in rows), 'launch')} of each size"
+
+
+def _from_to(counts: Sequence[int], noun: str) -> str:
+    """Say the first and the last of several counts: 1 to 4 nodes."""
+    if not counts or counts[0] == counts[-1]:
+        return plural(counts[0], noun) if counts else ""
+    return f"{counts[0]} to {plural(counts[-1], noun)}"
+
+
+def _on_target(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield which size is the largest above the target, and which larger ones may be or are not."""
+    target, larger = percent(rows[0].target), rows[1:]
+    if holding := [row for row in rows if row.answer == "holds"]:
+        best, larger = holding[-1], rows[1 + rows.index(holding[-1]) :]
+        yield (
+            f"The largest size whose efficiency is above {target} with its whole interval is {size(best)}, "
+            f"at {efficiency(best.efficiency)}."
+        )
+    else:
+        yield f"No larger size has an efficiency above {target} with its whole interval."
+    for row in larger:
+        where = f"below {target}" if row.answer == "falls short" else "undecided"
+        yield f"It is {where} at {size(row)}: {efficiency(row.efficiency)}."
+        yield decide(row.to_decide) if row.to_decide else ""
+
+
+def _cheapest(rows: Sequence[Row]) -> str:
+    (best,) = (row for row in rows if not row.cost_answer)
+    hours = f"{number(best.core_hours.value)} for {work(best, best.per)}"
+    needs = f"The fewest core-hours, {hours}, are those of {size(best)}{_rivals(rows, 'cost_answer')}."
+    if not best.units:
+        return needs
+    return f"{needs} For {work(best, best.units)} they are {number(best.units_core_hours.value)}."
+
+
+def _fastest(rows: Sequence[Row]) -> str:
+    (best,) = (row for row in rows if not row.time_answer)
+    known = f"{spread(best.step_s)} a {best.timed}, a speed-up of {number(best.speedup.value)}"
+    return f"The same work takes the shortest time at {size(best)}{_rivals(rows, 'time_answer')}: {known}."
+
+
+def _rivals(rows: Sequence[Row], answer: str) -> str:
+    """Name the sizes that are as good as the best, and those that may be."""
+    equal = [size(row) for row in rows if getattr(row, answer) == "equal"]
+    undecided = [size(row) for row in rows if getattr(row, answer) in ("undecided", "less", "faster")]
+    parts = ((f"less than {EQUAL:.0%} apart from", equal), ("undecided against", undecided))
+    named = "; ".join(f"{words} {', '.join(sizes)}" for words, sizes in parts if sizes)
+    return f" ({named})" * bool(named)
+
+
+def limit(row: Row) -> str:
+    """Name what limits a series beyond its largest measured size."""
+    if row.interference:
+        return f"unknown, because {interference(row.interference, row.interference_share)}"
+    if row.share is None:
+        return "unknown, because steps have no breakdown"
+    if not row.cause:
+        return "unknown, because no loss is significant"
+    share = f"{_place(row)}, {loss(row, 'share')} of the step"
+    return share if row.firm else f"undecided, probably {share}"
 
 
 # Interference, stragglers and delays

@@ -194,9 +194,22 @@ def _against(row: dict[str, Any], base: Any, times: Mapping[str, Sample]) -> dic
     flops = (row.get("model_flops"), getattr(base, "model_flops", None))
     work = work_ratio(row["scaling"], (row["cores"], base.cores), flops, (row["work"], base.work))
     return known | {
+        "relative_work": work,
         "speedup": ratio(*pair, factor=work),
         "efficiency": ratio(*pair, factor=work * base.cores / row["cores"]),
     }
+
+
+def from_smallest(found: Iterable[dict[str, Any]], times: Mapping[str, Sample]) -> list[dict[str, Any]]:
+    """Return the healthy cases of series of two measured sizes or more, set against the smallest of each."""
+    measured = [
+        {**row, "base": False}
+        for row in found
+        if row["case"] in times and row["scaling"] in ("strong", "weak") and not row["injected"]
+    ]
+    series = grouped(measured, lambda row: row["series"]).values()
+    sizes = [row for members in series if len({row["cores"] for row in members}) > 1 for row in members]
+    return [*_with_bases(sizes, times)]
 
 
 def _rate(amount: float | None, step_s: Estimate | None) -> Estimate | None:

@@ -347,6 +347,9 @@ def report(
     what_if: o.WhatIf = None,
     predict: o.Predict = None,
     bare: o.Bare = None,
+    evidence: o.Evidence = False,
+    target: o.Target = None,
+    units: o.Units = None,
     reports: o.Reports = o.REPORTS,
 ) -> None:
     """Report a run: efficiency with intervals, where the time goes, warnings, figures.
@@ -361,9 +364,10 @@ def report(
     hint = " ".join((FULL, *map(str, paths or ())))
     paths = [run_folder(path, reports) for path in paths or ()] or [run_folder(None, reports)]
     bare = bare and run_folder(bare, reports)
+    evidence = evidence or target is not None or units is not None
     formats = [str(name) for name in figure_format or []] if figures else None
     leaves_files = as_format == o.Format.terminal and style == o.FigureStyle.screen
-    plain = leaves_files and len(paths) == 1 and not (what_if or predict or bare)
+    plain = leaves_files and len(paths) == 1 and not (what_if or predict or bare or evidence)
     sources = Sources.of(paths[0], formats) if plain else None
     told = sources.drawn() if sources is not None else None
     if told is not None and not (full or plot):
@@ -375,13 +379,15 @@ def report(
     drawn = told is not None
     draws = leaves_files and figures and not drawn and is_worthwhile()
     with Drawer() if draws else nullcontext() as drawer:  # it starts while this process does
+        from pscale.analysis.contrasts import Proposal
         from pscale.cli import report as command
 
         pictures = command.Pictures(
             formats=formats, style=style.value, plot=plot, sources=sources, drawn=drawn, hint=hint
         )
         options = (what_if or [], predict or [], bare, drawer)
-        command.report(paths, reports, as_format.value, pictures, *options, full=full)
+        proposal = Proposal(target or Proposal().target, units) if evidence else None
+        command.report(paths, reports, as_format.value, pictures, *options, full=full, proposal=proposal)
 
 
 @_command("compare", COMPARE)

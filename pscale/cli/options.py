@@ -369,6 +369,16 @@ Bare = Annotated[
         autocompletion=complete.runs,
     ),
 ]
+Evidence = Annotated[
+    bool, typer.Option("--evidence", help="Evidence for a proposal: how far it scales, what its work costs.")
+]
+Target = Annotated[
+    float | None,
+    typer.Option(min=0.01, max=1, metavar="SHARE", help="Its least efficiency; default: 0.7."),
+]
+Units = Annotated[
+    float | None, typer.Option(min=0, metavar="N", help="Its core-hours for N units of work: 1e9.")
+]
 BaselineRun = Annotated[
     Path,
     typer.Argument(metavar="A", help="The baseline: a run, or a suite.", autocompletion=complete.runs),

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from pscale.analysis.contrasts import Proposal
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import Run, load
 from pscale.analysis.overlay import overlay
@@ -19,9 +21,12 @@ from pscale.report.drawn import Sources
 from pscale.report.exports import render_json, write_csv
 from pscale.report.figure_style import STYLES
 from pscale.report.latex import render_latex
-from pscale.report.markdown import render_markdown
-from pscale.report.publish import FORMATS, PRINTED, write_all, write_page, write_pictures
+from pscale.report.markdown import render_markdown, render_sheet
+from pscale.report.publish import FORMATS, PRINTED, write_all, write_page, write_pictures, write_sheet
 from pscale.report.terminal import render_plots, render_terminal, render_topics
+from pscale.report.topics import TOPICS
+from pscale.report.topics.evidence import TOPIC as EVIDENCE
+from pscale.report.topics.topic import Topic
 from pscale.simulator.network import Network
 
 _READ = ("terminal", "html", "md")  # by people, who look at so many cases and no more
@@ -52,6 +57,7 @@ def report(
     drawer: Drawer | None = None,
     *,
     full: bool = False,
+    proposal: Proposal | None = None,
 ) -> None:
     """Print a run in the format asked for; that of the terminal also leaves its files in the run's folder.
 
@@ -59,35 +65,45 @@ def report(
 
     Several runs are laid over each other, and leave theirs in `reports`/overlays. `what_if` describes
     networks on which traced cases are replayed, `predict` sizes to predict, `bare` a run of bare collectives
-    to compare calls with. A `drawer` draws what the terminal's report leaves.
+    to compare calls with. A `drawer` draws what the terminal's report leaves. Evidence for a `proposal` is a
+    sheet of its own as a page, Markdown and LaTeX.
     """
     if what_if and len(paths) > 1:
         raise UsageError("--what-if replays the calls of one run; name one")
     networks = _networks(what_if)
     run = _run(paths, reports)
     short = as_format in _READ
-    findings = Findings(run, networks, predict, load(bare) if bare else None, short=short)
+    findings = Findings(run, networks, predict, load(bare) if bare else None, short=short, proposal=proposal)
+    if proposal and findings.evidence.empty:
+        raise UsageError(
+            f"{findings.path}: evidence compares sizes, and no series has two that were measured"
+        )
     if predict:
         from pscale.cli.predict import by_parts  # it takes what predicts
 
         findings = by_parts(run, findings, predict)
     match as_format:
+        case "md" if proposal:
+            print(render_sheet(findings, EVIDENCE), end="")
         case "md":
             print(render_markdown(findings))
         case "json":
             print(render_json(findings))
         case "latex":
-            print(render_latex(findings), end="")
+            print(render_latex(findings, (EVIDENCE,) if proposal else TOPICS), end="")
         case "csv":
             with _writing(Path(findings.path)):
                 _tell(write_csv(findings, Path(findings.path) / "csv"))
         case "html":
-            with _writing(Path(findings.path)):
-                _tell([write_page(findings, Path(findings.path), drawn=pictures.formats is not None)])
+            with _writing(folder := Path(findings.path)):
+                sheet = partial(write_sheet, topic=EVIDENCE) if proposal else write_page
+                _tell([sheet(findings, folder, drawn=pictures.formats is not None)])
         case _:
-            asked = {"what-if": what_if, "models": predict, "communication": bare}
+            asked = {"what-if": what_if, "evidence": proposal, "models": predict, "communication": bare}
             topics = [name for name, wanted in asked.items() if wanted]
             _report(findings, pictures, drawer, topics=None if full else topics)
+            if proposal and pictures.style == "screen" and pictures.formats is not None:
+                _tell(_published(findings, "publication", PRINTED, (EVIDENCE,)))
 
 
 def _report(
@@ -162,8 +178,15 @@ def _written(findings: Findings, folder: Path, pictures: Pictures, drawer: Drawe
         return write_all(findings, folder, ())
     if pictures.style == "screen":
         return write_all(findings, folder, pictures.formats or FORMATS, drawer.answer if drawer else None)
-    formats, style = pictures.formats or PRINTED, STYLES[pictures.style]
-    return write_pictures(findings, folder / "figures" / pictures.style, formats, style)
+    return _published(findings, pictures.style, pictures.formats or PRINTED)
+
+
+def _published(
+    findings: Findings, style: str, formats: Sequence[str], topics: Sequence[Topic] = TOPICS
+) -> list[Path]:
+    folder = Path(findings.path)
+    with _writing(folder):
+        return write_pictures(findings, folder / "figures" / style, formats, STYLES[style], topics)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from pscale.analysis.findings import Findings
 from pscale.report import text
 from pscale.report.table import Table
 from pscale.report.topics import TOPICS
+from pscale.report.topics.topic import Topic
 
 _LONG = 36  # characters; longer cells get lines of a fixed width
 _LETTERS = 0x180  # Latin letters: what the fonts of pdfLaTeX have
@@ -44,16 +45,19 @@ _WRITTEN = {
 }
 
 
-def render_latex(findings: Findings) -> str:
-    """Return all tables of a run; its title and name are a comment."""
+def render_latex(findings: Findings, topics: Sequence[Topic] = TOPICS) -> str:
+    """Return all tables of a run, or of some topics; its title and name are a comment."""
     heading = f"{findings.title}, run {findings.run}"
-    return latex(heading, (table for topic in TOPICS for table in topic.tables(findings)))
+    paragraphs = [words for topic in topics for words in topic.paragraphs(findings)]
+    return latex(heading, (table for topic in topics for table in topic.tables(findings)), paragraphs)
 
 
-def latex(heading: str, tables: Iterable[Table]) -> str:
-    """Return tables that need nothing but the package booktabs, and T1 fonts for straight quotes."""
+def latex(heading: str, tables: Iterable[Table], paragraphs: Sequence[str] = ()) -> str:
+    """Return text and tables that need nothing but the package booktabs, and T1 fonts for straight quotes."""
     comment = text.clean(heading).encode("ascii", "replace").decode()
     lines = [f"% {comment}", r"% \usepackage[T1]{fontenc} \usepackage{booktabs}"]
+    for paragraph in paragraphs:
+        lines += ["", escaped(paragraph)]
     for table in tables:
         lines += _table(table.narrow())
     return "\n".join(lines) + "\n"

@@ -10,6 +10,7 @@ from pscale.report import text
 from pscale.report.table import Table
 from pscale.report.topics import TOPICS
 from pscale.report.topics.problems import caution, warnings
+from pscale.report.topics.topic import Topic
 
 _CODE = re.compile(r"(`[\w.:= -]+`)")  # of what pscale says; other backticks are somebody's text
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}  # the ampersand first
@@ -39,8 +40,7 @@ def _lines(findings: Findings, figures: Sequence[str]) -> Iterator[str]:
         name = figure.rpartition("/")[2].rpartition(".")[0]
         yield from ("", f"![{captions.get(name, name)}](<{figure}>)")
     for topic in TOPICS:
-        for table in topic.tables(findings):
-            yield from table_lines(table)
+        yield from _topic_lines(findings, topic)
     said = [
         f"{escaped(about)}: {escaped(words, code=True)}" if about else escaped(words, code=True)
         for about, words in warnings(findings.rows("warnings"))
@@ -49,6 +49,18 @@ def _lines(findings: Findings, figures: Sequence[str]) -> Iterator[str]:
     for title, lines in (("Warnings", said), ("Notes", notes)):
         if lines:
             yield from ("", f"## {title}", "", *(f"* {line}" for line in lines))
+
+
+def render_sheet(findings: Findings, topic: Topic) -> str:
+    """Return one topic alone."""
+    return "\n".join([f"# {escaped(findings.title)}", *_topic_lines(findings, topic)]) + "\n"
+
+
+def _topic_lines(findings: Findings, topic: Topic) -> Iterator[str]:
+    for paragraph in topic.paragraphs(findings):
+        yield from ("", escaped(paragraph))
+    for table in topic.tables(findings):
+        yield from table_lines(table)
 
 
 def table_lines(table: Table) -> Iterator[str]:

@@ -21,6 +21,7 @@ from pscale.report.embedded import embedded
 from pscale.report.exports import csv_tables
 from pscale.report.topics import TOPICS
 from pscale.report.topics.headline import COLOURS
+from pscale.report.topics.topic import Topic
 from pscale.report.vector import Vector, vector
 
 _CODE = re.compile(r"`([^`]+)`")
@@ -38,10 +39,15 @@ class Head:
     source: str
 
 
-def render_page(findings: Findings, figures: Mapping[str, str], data: str | None = None) -> str:
-    """Return the report as one HTML page; `figures` are SVG by name. All text of the run is escaped.
+def render_page(
+    findings: Findings,
+    figures: Mapping[str, str],
+    data: str | None = None,
+    topics: Sequence[Topic] = TOPICS,
+) -> str:
+    """Return the report, or some topics, as one HTML page. All text of the run is escaped.
 
-    `data` is what its script draws again, if that is `embedded` already.
+    `figures` are SVG by name; `data` is what its script draws again, if that is `embedded` already.
     """
     context = Context(findings=findings, vectors=vectors(figures), csv=csv_tables(findings))
     head = Head(
@@ -51,7 +57,7 @@ def render_page(findings: Findings, figures: Mapping[str, str], data: str | None
         source=f"from {text.plural(findings.launches, 'launch')}. Definitions: docs/measurement.md in the "
         "source tree of pscale. Complete tables: `pscale report --format csv`.",
     )
-    sections = [section for topic in TOPICS if (section := topic.section(context))]
+    sections = [section for topic in topics if (section := topic.section(context))]
     labels = {point.case: point.label for point in findings.rows("cases")}
     return render(head, sections, labels, embedded(findings) if data is None else data)
 

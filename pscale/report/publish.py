@@ -15,6 +15,7 @@ from pscale.report.figure_style import SCREEN, FigureStyle
 from pscale.report.markdown import render_markdown
 from pscale.report.page import render_page
 from pscale.report.topics import TOPICS
+from pscale.report.topics.topic import Topic
 
 if TYPE_CHECKING:
     from pscale.report.drawing import Placed
@@ -59,17 +60,30 @@ def _write_page(findings: Findings, folder: Path, inline: Mapping[str, str], dat
     return write_file(folder / "report.html", render_page(findings, inline, data))
 
 
+def write_sheet(findings: Findings, folder: Path, topic: Topic, *, drawn: bool) -> Path:
+    """Write one topic as a page of its own into `folder`, with its figure or without; returns the file."""
+    inline = inline_figures(draw_figures(findings, topics=(topic,)) if drawn else {})
+    page = render_page(findings, inline, data="", topics=(topic,))
+    return write_file(folder / f"{topic.name}.html", page)
+
+
 def write_pictures(
-    findings: Findings, folder: Path, formats: Sequence[str], style: FigureStyle
+    findings: Findings,
+    folder: Path,
+    formats: Sequence[str],
+    style: FigureStyle,
+    topics: Sequence[Topic] = TOPICS,
 ) -> list[Path]:
     """Write figures alone into `folder`; returns the files."""
-    return write_figures(draw_figures(findings, style), folder, formats, style)
+    return write_figures(draw_figures(findings, style, topics), folder, formats, style)
 
 
-def draw_figures(findings: Findings, style: FigureStyle = SCREEN) -> Mapping[str, Placed]:
+def draw_figures(
+    findings: Findings, style: FigureStyle = SCREEN, topics: Sequence[Topic] = TOPICS
+) -> Mapping[str, Placed]:
     """Draw every figure that the run has data for."""
     with drawing().styled(style):
-        drawn = {each.name: each.draw(findings) for topic in TOPICS if (each := topic.figure)}
+        drawn = {each.name: each.draw(findings) for topic in topics if (each := topic.figure)}
         return {name: drawing().place(figure) for name, figure in drawn.items() if figure is not None}
 
 

@@ -44,10 +44,15 @@ def render_plots(findings: Findings, console: Console) -> None:
 
 
 def render_topics(findings: Findings, console: Console, names: Collection[str]) -> None:
-    """Print the tables of the topics of these names; what several say in their captions once."""
+    """Print the topics of these names; what several say in their captions once."""
     said = {""}
     for topic in TOPICS:
-        for table in topic.tables(findings) if topic.name in names else ():
+        if topic.name not in names:
+            continue
+        for paragraph in topic.paragraphs(findings):
+            console.print()
+            console.print(Text(paragraph))
+        for table in topic.tables(findings):
             print_table(replace(table, caption="") if table.caption in said else table, console)
             said.add(table.caption)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
+from pscale.analysis.frames import grouped
 from pscale.analysis.stats import Estimate
 from pscale.report import text
 from pscale.report.blocks import Block, Context
@@ -32,6 +33,7 @@ _NAMED = 8  # series with a colour and a name of their own
 _TICK_GAP = 0.055  # of the axis, so that tick labels stay apart
 
 _VALUES: Mapping[str, tuple[str, Callable[[float], str]]] = {  # of a panel, and how it is written
+    "Step time": ("step_s", text.duration_3),
     "Efficiency": ("efficiency", text.percent_1),
     "Speed-up": ("speedup", lambda value: f"{text.number_3(value)}×"),
     "Throughput": ("samples_per_s", text.rate),
@@ -127,35 +129,48 @@ def figure(findings: Findings) -> Figure | None:
 
     None where neither was measured, or where cases are not sizes of something.
     """
-    from pscale.report import drawing
-
     points = findings.rows("cases")
     compared = sum(point.efficiency is not None for point in points) > 1
     if findings.side_by_side or not (compared or any(point.samples_per_s for point in points)):
         return None
-    colours = dict(zip(_named(findings.series), drawing.distinct(_NAMED), strict=False))
     if not compared:
+        return of_sizes(findings, findings.series, "Throughput")
+    return of_sizes(findings, findings.series, "Efficiency", "Speed-up", laws=predictions.drawn(findings))
+
+
+def of_sizes(
+    findings: Findings,
+    series: Mapping[str, Sequence[Row]],
+    *panels: str,
+    laws: Sequence[Sequence[Row]] = (),
+) -> Figure:
+    """Draw values of every size of some series, a panel each."""
+    from pscale.report import drawing
+
+    if len(panels) == 1:
         figure = drawing.canvas(5.8, 3.7, text.heading(findings))
-        _panel(figure.subplots(), findings, colours, "Throughput")
+        _panel(figure.subplots(), findings, series, panels[0])
         return figure
-    named = sum(any(point.efficiency for point in points) for points in findings.series.values()) > 1
+    named = sum(any(point.efficiency for point in points) for points in series.values()) > 1
     height = 5.8 if narrow() else 3.7
     figure = drawing.canvas(10.8 if named else 9.2, height, text.heading(findings))
-    left, right = figure.subplots(*((2, 1) if narrow() else (1, 2)))
-    _panel(right, findings, colours, "Speed-up")
-    _panel(left, findings, colours, "Efficiency", predictions.drawn(findings))
+    for axes, panel in zip(figure.subplots(*((2, 1) if narrow() else (1, 2))), panels, strict=True):
+        _panel(axes, findings, series, panel, laws if panel == "Efficiency" else ())
     return figure
 
 
 def _panel(
     axes: Axes,
     findings: Findings,
-    colours: Mapping[str, Colour],
+    series: Mapping[str, Sequence[Row]],
     title: str,
     laws: Sequence[Sequence[Row]] = (),
 ) -> None:
-    everything = [point for points in findings.series.values() for point in points]
-    sizes, count = sorted({point.cores for point in everything}), len(findings.series)
+    from pscale.report import drawing
+
+    everything = [point for points in series.values() for point in points]
+    sizes, count = sorted({point.cores for point in everything}), len(series)
+    colours = dict(zip(_named(series), drawing.distinct(_NAMED), strict=False))
     threaded = any(point.threads > 1 for point in everything)
     _size_axis(axes, predictions.reached(laws, sizes), threaded=threaded)
     some = f" ({len(colours)} best and worst of {count} named)" if len(colours) < count else ""
@@ -163,7 +178,7 @@ def _panel(
     describe(axes, f"{title}, with 95% intervals{dashed}{some}")
     value = attrgetter(_VALUES[title][0])
     ends: dict[tuple[str, Colour], tuple[float, float]] = {}
-    for place, (name, points) in enumerate(findings.series.items()):
+    for place, (name, points) in enumerate(series.items()):
         aside = 2 ** (min(_ASIDE, _ASIDES / count) * (place - (count - 1) / 2))
         known = [point for point in points if value(point)]
         colour = colours.get(name, FAINT)
@@ -185,11 +200,8 @@ def _panel(
         if known and name in colours:
             ends[wrapped(name or "unnamed", 26), colour] = known[-1].cores, values[-1]
     _value_axis(axes, title, [value(point) for point in everything if value(point)])
-    if title != "Throughput":
-        _ideal(axes, title, [point for point in everything if point.base and value(point)], sizes[-1])
+    _ideal(axes, title, [point for point in everything if value(point)], sizes[-1])
     if count > 1 and title != "Efficiency":
-        from pscale.report import drawing
-
         drawing.name_ends(axes, ends, 0.16 if narrow() else 0.12, weight="bold")
 
 
@@ -218,7 +230,8 @@ def _dots(
     if point.step_s is None or not 1 < len(times_s) <= _LAUNCHES:
         return
     for time_s in times_s:
-        alone = Estimate(value=known.value * point.step_s.value / time_s)
+        pace = point.step_s.value / time_s
+        alone = Estimate(value=known.value / pace if title == "Step time" else known.value * pace)
         look: dict[str, Any] = {"markersize": 2.6, "alpha": 0.5, "zorder": 2}
         (dot,) = axes.plot(size * _BESIDE, alone.value, "o", color=colour, **look)
         mark(dot, f"{point.label}, one launch: {title.lower()} {_said(title, alone)}", point.case)
@@ -255,16 +268,27 @@ def _missing(axes: Axes, points: Sequence[Row]) -> None:
         )
 
 
-def _ideal(axes: Axes, title: str, bases: Sequence[Row], largest: int) -> None:
-    """Draw what perfect scaling from the base would give."""
-    starts = sorted({base.cores for base in bases})
+def _ideal(axes: Axes, title: str, points: Sequence[Row], largest: int) -> None:
+    """Draw what perfect scaling from the base would give, and the efficiency that is asked for."""
+    look: dict[str, Any] = {"color": QUIET, "linewidth": 1.2, "zorder": 1}
+    words: Any = {"textcoords": "offset points", "ha": "right", "color": QUIET}
+    if title == "Step time":
+        for sizes in grouped(points, lambda point: point.series).values():
+            ideal_s = [point.step_s.value * point.efficiency.value for point in sizes]
+            axes.plot([point.cores for point in sizes], ideal_s, "--", **look)
+            axes.annotate("ideal", (sizes[-1].cores, ideal_s[-1]), xytext=(-8, 0), va="center", **words)
+    if title in ("Step time", "Throughput"):
+        return
+    starts = sorted({point.cores for point in points if point.base})
     for start in starts:
         top = largest / start if title == "Speed-up" else 1.0
-        axes.plot([start, max(largest, start)], [1.0, top], "--", color=QUIET, linewidth=1.2, zorder=1)
+        axes.plot([start, max(largest, start)], [1.0, top], "--", **look)
+    for target in {point.target for point in points if hasattr(point, "target")}:
+        axes.axhline(target, linestyle=":", **look)
+        axes.annotate("target", (starts[0], target), xytext=(4, -3), va="top", **words | {"ha": "left"})
     if starts and title == "Speed-up" and largest > starts[0]:
         middle = (starts[0] * largest) ** 0.5
-        where: Any = {"textcoords": "offset points", "ha": "right", "va": "bottom", "color": QUIET}
-        axes.annotate("ideal", (middle, middle / starts[0]), xytext=(-4, 4), **where)
+        axes.annotate("ideal", (middle, middle / starts[0]), xytext=(-4, 4), va="bottom", **words)
 
 
 def _size_axis(axes: Axes, sizes: Sequence[int], *, threaded: bool) -> None:
@@ -286,6 +310,11 @@ def _value_axis(axes: Axes, title: str, values: Sequence[Estimate]) -> None:
         axes.set_ylim(0, max(1.08, 1.05 * max(tops)))
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         axes.set_ylabel("efficiency (base = 100%)")
+    elif title == "Step time":
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter(lambda value, _: text.duration_3(value))
+        axes.minorticks_off()
+        axes.set_ylabel("step time")
     elif title == "Throughput":
         axes.set_ylim(0, 1.08 * max(tops))
         axes.set_ylabel("samples/s")

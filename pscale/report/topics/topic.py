@@ -31,6 +31,7 @@ class TopicFigure:
 class Topic:
     """One topic, from which all formats follow; the order of topics is that of the list in this package.
 
+    * `paragraphs` stand before its tables;
     * `tables` are for people: on the terminal, in Markdown and LaTeX, and on the page;
     * `details` are on the page alone, as what its figure shows;
     * `files` are CSV files by name, which the page has inside as well;
@@ -41,6 +42,7 @@ class Topic:
     name: str  # of its section
     title: Wording
     lead: Wording = ""
+    paragraphs: Callable[[Findings], Iterable[str]] = lambda _: ()
     tables: Tables = lambda _: ()
     details: Tables = lambda _: ()
     files: tuple[str, ...] = ()
