@@ -95,10 +95,10 @@ def write_run(
     expect: Sequence[Mapping[str, Any]] = (),
     title: str = "Weak scaling of something made up",
     auto: Mapping[str, Any] | None = None,
-    joined: bool = False,
+    joined: bool = True,
     cores: int = 64,
 ) -> Path:
-    """Write a run's folder and return it; `joined`: all launches in one file a table, which is faster."""
+    """Write a run's folder and return it; `joined`: all launches in one file a table, as of a run that has ended."""
     (folder / "data").mkdir(parents=True)
     document = {
         "format": 1,
@@ -127,13 +127,14 @@ def write_run(
 
 def summary_of(folder: Path, points: Sequence[Point], **settings: Any) -> Findings:
     """Write a run and work out its findings."""
-    return Findings(load(write_run(folder, points, joined=True, **settings)))
+    return Findings(load(write_run(folder, points, **settings)))
 
 
 def _write_joined(data: Path, whole: Mapping[str, list[dict[str, Any]]]) -> None:
     """Write tables as `compact` leaves them."""
     for table, rows in whole.items():
-        parts = {part_path(data, table, row["case"], row["repeat"]).name for row in rows}  # type: ignore[arg-type]
+        launches = {(row["case"], row["repeat"]) for row in rows}
+        parts = {part_path(data, table, case, repeat).name for case, repeat in launches}  # type: ignore[arg-type]
         written = pa.Table.from_pylist(rows, schema_of(table))  # type: ignore[arg-type]
         known = {**written.schema.metadata, b"pscale_parts": json.dumps(sorted(parts))}
         pq.write_table(written.replace_schema_metadata(known), data / f"{table}.parquet")

@@ -15,7 +15,9 @@ GALLERY = Path(__file__).parents[2] / "reports" / "gallery"
 
 @pytest.fixture
 def run(tmp_path):
-    return write_run(tmp_path / "suite" / "run", [Point(ranks=1), Point(ranks=2)], repeats=2, steps=3)
+    return write_run(
+        tmp_path / "suite" / "run", [Point(ranks=1), Point(ranks=2)], repeats=2, steps=3, joined=False
+    )
 
 
 def test_a_run_is_read_with_small_keys_and_categories(run):

@@ -20,7 +20,7 @@ def row(rank, time_s, phase="forward", kernel="product", **amounts):
 def run(tmp_path):
     """Two ranks, three launches: the last launch is ten times slower, and one phase has a single rank."""
     point = Point(ranks=2, rank_row=ROOFS)
-    folder = write_run(tmp_path / "run", [Point(ranks=1), point])
+    folder = write_run(tmp_path / "run", [Point(ranks=1), point], joined=False)
     for repeat, factor in enumerate((1, 2, 10)):
         rows = [row(0, 0.001 * factor), row(1, 0.003 * factor)]
         rows.append(row(1, 0.5, "update", "optimizer", calls=1, flops=10, bytes=20))

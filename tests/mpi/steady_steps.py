@@ -8,6 +8,7 @@ from pathlib import Path
 from time import monotonic
 
 import numpy as np
+from patience import share
 
 from pscale.config import Case, Data, Model, Plan, Timing, Train
 from pscale.data import prepare
@@ -109,8 +110,8 @@ def progress_alone() -> bool:
 def main() -> None:
     folder = Path(sys.argv[1])
     np.setbufsize(512)  # elements; NumPy's own buffers for casting are of constant size, 200 kB otherwise
-    found = {name: steady(plan, model_of(plan), folder) for name, plan in PLANS.items()}
-    mine = {"plans": found, "progress": progress_alone()}
+    plans = {name: steady(PLANS[name], model_of(PLANS[name]), folder) for name in share([*PLANS])}
+    mine = {"plans": plans, "progress": progress_alone()}
     everyone = mpi.world_axis().gather_objects(mine)
     if everyone:
         print(json.dumps(everyone))

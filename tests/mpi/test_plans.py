@@ -1,6 +1,7 @@
 """Every strategy, alone and in products, under a real MPI: `pscale verify` finds all equal to serial."""
 
 import pytest
+from patience import share
 from whole_runs import SMALL_TEXT
 
 SUITE = f"""
@@ -52,9 +53,11 @@ THOROUGH = """
   - {model.kind: moe, precision: bf16, cp: 2, pp: 2}
 """
 
+SHARE = "\n" + "\n".join(share(THOROUGH.splitlines()[1:])) + "\n"
+
 
 @pytest.mark.parametrize(
-    "cases", [QUICK, pytest.param(THOROUGH, marks=pytest.mark.slow)], ids=["quick", "thorough"]
+    "cases", [QUICK, pytest.param(SHARE, marks=pytest.mark.slow)], ids=["quick", "thorough"]
 )
 def test_every_plan_is_the_serial_run_and_makes_the_calls_that_were_predicted(cli, cases):
     verdicts = cli.verify(cli.suite(SUITE + cases), code=None)

@@ -61,7 +61,7 @@ def test_a_run_that_lacks_sizes_or_launches_is_reported(tmp_path, shape, of):
         Point(ranks=ranks, scaling="strong", noise=0.01, **{**of, **state})
         for ranks, state in SHAPES[shape].items()
     ]
-    said = reported(write_run(tmp_path / "run", points, steps=6, joined=True))
+    said = reported(write_run(tmp_path / "run", points, steps=6))
     assert "unknown rate" not in said
 
 
@@ -70,7 +70,7 @@ def test_a_run_that_lacks_sizes_or_launches_is_reported(tmp_path, shape, of):
 def test_a_run_that_lacks_a_quantity_is_reported(tmp_path, table, column):
     points = [Point(ranks=ranks, noise=0.01, losses=(3.0, 2.0)) for ranks in (1, 2)]
     points.append(Point(ranks=4, **FAILED))
-    folder = write_run(tmp_path / "run", points, steps=6, joined=True)
+    folder = write_run(tmp_path / "run", points, steps=6)
     file = folder / "data" / f"{table}.parquet"
     if column is None:
         file.unlink()

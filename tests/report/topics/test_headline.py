@@ -29,7 +29,7 @@ def many(folder, **settings):
         for series in range(1, 7)
         for ranks in (1, 2)
     ]
-    return load(write_run(folder, points, repeats=3, steps=3, joined=True))
+    return load(write_run(folder, points, repeats=3, steps=3))
 
 
 def without_breakdown(run):
