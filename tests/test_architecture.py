@@ -3,6 +3,7 @@
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -112,13 +113,21 @@ BUDGETS = {("analysis", "report"): (17_175, 76)}  # lines and files together: th
 STANDARD_LIBRARY_ONLY_IN = {"subprocess": {"launch", "predict"}}
 
 
-def imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    return [*ast.walk(ast.parse(path.read_text()))]
+
+
+@cache
+def imports(path: Path) -> list[str]:
+    found: list[str] = []
+    for node in nodes(path):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found += (f"{node.module}.{alias.name}" for alias in node.names)
+    return found
 
 
 def violations(path: Path, part: str) -> Iterator[str]:
@@ -170,7 +179,7 @@ def test_no_function_is_too_long_to_read_at_once():
     too_long = [
         f"{path.relative_to(PACKAGE)}: {node.name} has {length} lines"
         for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         if (length := node.end_lineno - node.lineno + 1) > LONGEST_FUNCTION
     ]

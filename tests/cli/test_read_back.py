@@ -12,6 +12,7 @@ from compositions import compositions, repaired, text_of
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from noop_runs import WRITES_RESULT, make_launcher
+from patience import THOROUGH
 
 ANSWERS = {  # of commands that read a run: the codes that say what is in it
     ("status", "RUN"): {0, 1},
@@ -95,6 +96,7 @@ def workloads(draw):
 
 
 @pytest.mark.figure
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("suites", "script"),
     [
@@ -107,7 +109,7 @@ def test_whatever_suite_is_shown_makes_a_run_that_every_command_reads(pscale, tm
 
     @seed(1)
     @settings(
-        max_examples=6,
+        max_examples=max(3, round(12 * THOROUGH)),
         deadline=None,
         database=None,
         phases=[Phase.generate, Phase.shrink],

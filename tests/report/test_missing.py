@@ -17,6 +17,7 @@ from pscale.report.exports import data_tables, render_json
 from pscale.report.publish import draw_figures, write_all
 from pscale.report.terminal import render_terminal
 
+pytestmark = [pytest.mark.slow, pytest.mark.figure]
 FAILED = {"status": "failed", "reason": "died"}
 SHAPES = {
     "one size": {2: {}},
@@ -55,7 +56,6 @@ def reported(folder):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("of", [PROGRAM, {}])
-@pytest.mark.figure
 def test_a_run_that_lacks_sizes_or_launches_is_reported(tmp_path, shape, of):
     points = [
         Point(ranks=ranks, scaling="strong", noise=0.01, **{**of, **state})
@@ -66,7 +66,6 @@ def test_a_run_that_lacks_sizes_or_launches_is_reported(tmp_path, shape, of):
 
 
 @pytest.mark.parametrize(("table", "column"), LACKS)
-@pytest.mark.figure
 def test_a_run_that_lacks_a_quantity_is_reported(tmp_path, table, column):
     points = [Point(ranks=ranks, noise=0.01, losses=(3.0, 2.0)) for ranks in (1, 2)]
     points.append(Point(ranks=4, **FAILED))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from patience import THOROUGH
 from synthetic import Point, write_run
 
 from pscale.analysis.findings import Findings
@@ -157,9 +158,10 @@ def strange(summary):
     return found
 
 
-@pytest.mark.parametrize("variants", [3, pytest.param(12, marks=pytest.mark.slow)])
-def test_every_number_in_a_sentence_is_a_cell_of_a_table_of_the_report(tmp_path, variants):
+@pytest.mark.slow
+def test_every_number_in_a_sentence_is_a_cell_of_a_table_of_the_report(tmp_path):
     random, count, said = np.random.default_rng(5), 0, set()
+    variants = max(3, round(12 * THOROUGH))
     for run in every_kind(tmp_path):
         for variant in [run, *(drawn(run, random) for _ in range(variants))]:
             summary = Findings(variant, predict=None)
@@ -171,6 +173,7 @@ def test_every_number_in_a_sentence_is_a_cell_of_a_table_of_the_report(tmp_path,
     assert {"holds", "undecided", "falls short", "slower", "imbalance"} <= said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
     sorted(Path(__file__).parents[2].glob("reports/gallery/*/data")),

@@ -82,6 +82,7 @@ def predicted_pool(case, rank):
     return kinds["activations"] + kinds["exchange"] - arranged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "micro_batches", "checkpoint", "plan"), PLANS, ids=name)
 def test_every_bit_is_that_of_activations_that_are_kept(case, micro_batches, checkpoint, plan, folder):
     case = on_plan(case, plan, micro_batches)

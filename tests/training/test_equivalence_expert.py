@@ -20,6 +20,7 @@ def case_of(top_k, capacity_factor, micro_batches=1):
     return replace(MOE, model=model, train=replace(MOE.train, micro_batches=micro_batches))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("top_k", "capacity_factor"), [(1, 0.5), (1, 1.25), (2, 0.5), (2, 1.25), (2, 8.0)])
 @pytest.mark.parametrize(
     ("plan", "micro_batches"),

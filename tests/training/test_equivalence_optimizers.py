@@ -78,6 +78,7 @@ def with_optimizer(case, optimizer, **more):
     return replace(case, train=replace(case.train, optimizer=optimizer, **more))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("optimizer", "case", "micro_batches", "plan"), PLANS, ids=name)
 def test_tensors_are_whole_under_every_plan(optimizer, case, micro_batches, plan, folder):
     assert_is_serial(on_plan(with_optimizer(case, optimizer), plan, micro_batches), plan, folder)
