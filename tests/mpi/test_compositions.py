@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 from compositions import MOST_RANKS, check_draw
+from patience import THOROUGH
 from plans import TEXT, on_plan
 from warm_ranks import WarmRanks
 
 from pscale.config import Plan
-from pscale.launch import launcher
 
-DRAWS = {"openmpi": 20}  # elsewhere 60; `make soak` draws others
+DRAWS = max(20, round(60 * THOROUGH))  # `make soak` draws others
 
 
 @pytest.fixture
@@ -22,10 +22,10 @@ def ranks():
 
 
 def test_suites_of_any_options_are_refused_clearly_or_are_the_serial_run(ranks, tmp_path):
-    counts, draws = Counter(), DRAWS.get(launcher.find().flavour, 60)
-    for number in range(draws):
+    counts = Counter()
+    for number in range(DRAWS):
         check_draw(number, ranks, tmp_path, counts)
-    assert counts["not run"] < draws / 3, counts
+    assert counts["not run"] < DRAWS / 3, counts
     assert len(counts) > 4, f"refusals, and runs in numbers of every type: {counts}"
 
 

@@ -54,6 +54,7 @@ def _narrow():
     kernels.use(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "micro_batches", "plan", "dtype"),
     [(*each, ("bf16", "fp16")[number % 2]) for number, each in enumerate(PLANS)],
