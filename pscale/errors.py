@@ -27,6 +27,8 @@ INTERRUPTED = 130
 
 def clean(text: str) -> str:
     """Return text without control characters, which could move a terminal's cursor or break a line."""
+    if text.isprintable():
+        return text
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
