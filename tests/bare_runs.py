@@ -20,7 +20,7 @@ def write_bare(
         size: Point(ranks=ranks, label=f"message {size}", series="m" * place, row=row)
         for place, size in enumerate(calls, start=1)
     }
-    write_run(folder, list(points.values()), repeats=1, steps=1)
+    write_run(folder, list(points.values()), repeats=1, steps=1, joined=False)
     document = json.loads((folder / "run.json").read_text())
     for case, size in zip(document["cases"], calls, strict=True):
         case["model"] |= {"kind": "collectives", "message_bytes": size}

@@ -25,7 +25,7 @@ ONE, TWO = (point.case.id for point in POINTS)
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    return write_run(tmp_path_factory.mktemp("whole") / "run", POINTS)
+    return write_run(tmp_path_factory.mktemp("whole") / "run", POINTS, joined=False)
 
 
 @pytest.fixture
@@ -150,13 +150,13 @@ def test_steps_that_take_no_time_are_invalid(run):
     ids=["all failed", "no base", "nothing yet", "one case", "no number in its row"],
 )
 def test_runs_with_little_in_them_are_reported(tmp_path, points):
-    found = summary(write_run(tmp_path / "run", points, repeats=2))
+    found = summary(write_run(tmp_path / "run", points, repeats=2, joined=False))
     assert found.headlines
 
 
 def test_without_any_wait_no_straggler_is_named_and_nothing_divides(tmp_path):
     points = [Point(ranks=1), Point(ranks=2)]
-    found = summary(write_run(tmp_path / "run", points))
+    found = summary(write_run(tmp_path / "run", points, joined=False))
     assert found.rows("stragglers") == []
     assert all(loss.serialisation.value == pytest.approx(0) for loss in found.rows("lost_time"))
 
@@ -177,7 +177,7 @@ def test_one_launch_has_no_interval_and_two_that_differ_much_have_none_that_is_s
 
 def test_cases_of_another_suite_in_the_folder_are_shown_as_they_are(run, tmp_path):
     """Parts that were copied there by hand: run.json does not know them."""
-    other = write_run(tmp_path / "other", [Point(ranks=3, series="other")], repeats=1)
+    other = write_run(tmp_path / "other", [Point(ranks=3, series="other")], repeats=1, joined=False)
     for part in (other / "data").iterdir():
         shutil.copy(part, run / "data")
     found = summary(run)

@@ -231,7 +231,7 @@ def test_whichever_write_of_a_rank_fails_the_launch_has_a_reason_and_the_run_goe
 def test_whichever_write_of_a_report_fails_no_launch_is_lost_and_files_are_whole(disk, attack, kind):
     def fresh():
         folder = disk.fresh()
-        run = write_run(folder / "reports" / "noop" / "run", [Point(ranks=1)], steps=4)
+        run = write_run(folder / "reports" / "noop" / "run", [Point(ranks=1)], steps=4, joined=False)
         return folder, run
 
     folder, run = fresh()

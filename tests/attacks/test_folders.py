@@ -49,7 +49,9 @@ POINTS = [
 def whole(tmp_path_factory):
     """A good run with its journal."""
     expect = [{"metric": "efficiency", "at_least": 0.5, "cases": [POINTS[1].case.id], "where": "ranks == 2"}]
-    run = write_run(tmp_path_factory.mktemp("whole") / "run", POINTS, repeats=2, steps=6, expect=expect)
+    run = write_run(
+        tmp_path_factory.mktemp("whole") / "run", POINTS, repeats=2, steps=6, expect=expect, joined=False
+    )
     journal = Journal(run, {})
     for order, point in enumerate(POINTS):
         for repeat in range(2):

@@ -85,7 +85,7 @@ def _shown(folder):
 def foreseen(tmp_path):
     """A run beside a prediction of its cases."""
     points = [Point(ranks=ranks, row={"started_unix_s": 1.7e9}) for ranks in (1, 2)]
-    run = write_run(tmp_path / "suite" / "run", points, repeats=2, steps=4)
+    run = write_run(tmp_path / "suite" / "run", points, repeats=2, steps=4, joined=False)
     made = [
         Predicted(
             case=points[ranks - 1].case.id,

@@ -62,7 +62,9 @@ def poisoned(tmp_path_factory):
     points.append(Point(ranks=4, status="failed", reason=EVIL, label=EVIL))
     cases = [points[1].case.id]
     expect = [{"metric": "efficiency", "where": "ranks == 2", "at_least": 2.0, "cases": cases, "case": EVIL}]
-    run = write_run(tmp_path_factory.mktemp("hostile") / "run", points, title=EVIL, expect=expect)
+    run = write_run(
+        tmp_path_factory.mktemp("hostile") / "run", points, title=EVIL, expect=expect, joined=False
+    )
     file = run / "run.json"
     document = json.loads(file.read_text())
     document["run"] = EVIL + HALF

@@ -29,7 +29,7 @@ def runs(tmp_path):
     """Two runs, the slow one a day later."""
     root = tmp_path / "reports" / "synthetic"
     return [
-        write_run(root / "fast", begun(FAST, 1.7e9), repeats=2, steps=8),
+        write_run(root / "fast", begun(FAST, 1.7e9), repeats=2, steps=8, joined=False),
         write_run(root / "slow", begun(SLOW, 1.7e9 + 86400), repeats=2, steps=8),
     ]
 
@@ -157,7 +157,7 @@ def test_runs_of_different_suites_say_so_and_one_network_is_asked_of_one_run(psc
 
 def test_the_files_of_a_run_of_many_launches_are_joined_when_it_has_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(publish, "write", lambda *_: None)
-    run = write_run(tmp_path / "run", [Point(ranks=1)], repeats=LEAST, steps=2)
+    run = write_run(tmp_path / "run", [Point(ranks=1)], repeats=LEAST, steps=2, joined=False)
     before = render_json(Findings(load(run)))
     assert publish.publish(run)
     assert {path.name for path in (run / "data").iterdir()} == {
