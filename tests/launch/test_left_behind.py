@@ -210,6 +210,7 @@ def rows(tmp_path):
     return {numbers[row["case"]]: row for row in read_table(journal.data, "cases").to_pylist()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("programs", "fields"),
     [
