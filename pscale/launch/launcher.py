@@ -100,6 +100,8 @@ def identify(path: str) -> Launcher:
             arguments = own.launcher_command if own else ()
             return Launcher(path=path, flavour=flavour, version=found["version"], arguments=arguments)
     said = text.strip().splitlines()[:1] or [f"nothing, exit code {answer.code}"]
+    if "home directory" in text:  # prterun of Open MPI starts nothing without one
+        raise LaunchError(f"{path} says {said[0]!r}: set HOME to a folder that can be written")
     known = ["MPICH", "Open MPI", "Intel MPI", *(scheduler.title for scheduler in BY_LAUNCHER.values())]
     raise LaunchError(
         f"{path} --version says {said[0]!r}: not the launcher of "

@@ -73,3 +73,6 @@ def test_a_program_that_is_no_mpi_launcher_is_refused_with_its_own_words(tmp_pat
         launcher.find(str(program(tmp_path / "echo", "echo (GNU coreutils) 9.1")))
     with pytest.raises(LaunchError, match="nothing, exit code 3"):
         launcher.find(str(program(tmp_path / "silent", "", exit_code=3)))
+    homeless = "[vm:1] Error: Unable to get the user home directory"
+    with pytest.raises(LaunchError, match="set HOME to a folder that can be written"):
+        launcher.find(str(program(tmp_path / "homeless", homeless, exit_code=1)))
