@@ -55,6 +55,11 @@ def command(
             f"launch.hosts: {launcher.flavour} starts ranks only on nodes of {launcher.scheduler.title}; "
             "name the mpiexec of MPICH, Open MPI or Intel MPI as `launch.launcher`"
         )
+    if machine.hosts and launcher.flavour == "openmpi" and " " in launcher.path:
+        raise LaunchError(
+            "launch.hosts: Open MPI starts nothing on other hosts from a path with a space, as "
+            f"{launcher.path!r}; install it in another folder"
+        )
     placement = place(case, machine)
     bound = _binding(case, launcher, machine, placement)
     permits = (

@@ -1,5 +1,6 @@
 import re
 import shlex
+from dataclasses import replace
 
 import pytest
 
@@ -91,6 +92,8 @@ def test_hosts_that_a_launcher_or_a_case_cannot_use_are_refused_with_a_sentence(
         line(case(2), Launcher(path="/bin/srun", flavour="srun", version="24"), LAB)
     with pytest.raises(LaunchError, match="not 2 on a, 1 on b, 1 on c; say `ranks_per_node`"):
         line(case(4, 2), INTEL, LAB)
+    with pytest.raises(LaunchError, match="from a path with a space, as '/my env/bin/mpiexec'; install"):
+        line(case(2), replace(OPENMPI, path="/my env/bin/mpiexec"), LAB)
 
 
 @pytest.mark.parametrize(
