@@ -34,6 +34,7 @@ from pscale.suite.network import load_network
 from pscale.suite.site import find_site
 
 ROOT = Path(__file__).parent.parent
+CI = ROOT / "packaging" / "github-action"
 PAGES = [
     *(ROOT / name for name in ("README.md", "suites/README.md", ".github/CONTRIBUTING.md")),
     *sorted((ROOT / "docs").glob("*.md")),
@@ -285,8 +286,13 @@ def test_every_yaml_block_is_what_it_shows(block, tmp_path):
         assert load_network(file).tiers
     elif {"suite", "expect"} == document.keys():
         assert load_references(file).entries
-    elif "script" in document:
-        assert all(line.split()[1] in COMMANDS for line in document["script"])
+    elif "jobs" in document:
+        steps = [step for job in document["jobs"].values() for step in job["steps"]]
+        (given,) = [step["with"] for step in steps if "github-action" in step.get("uses", "")]
+        assert given.keys() <= yaml.safe_load((CI / "action.yml").read_text())["inputs"].keys()
+    elif "include" in document:
+        known = {name for file in CI.iterdir() for name in re.findall(r"PSCALE_[A-Z_]+", file.read_text())}
+        assert document["scaling"]["variables"].keys() <= known
     elif any(
         isinstance(value, dict) and "hosts" in value for name, value in document.items() if name != "launch"
     ):

@@ -413,6 +413,7 @@ def check(
     update: o.Update = False,
     junit: o.Junit = None,
     reports: o.Reports = o.REPORTS,
+    as_format: o.AsCheck = o.CheckFormat.terminal,
     as_json: o.AsJson = False,
 ) -> None:
     """Check a run against its suite's expectations and reference values.
@@ -423,9 +424,10 @@ def check(
 
     folder, files = run_folder(path, reports), reference or []
     if not update:
-        code = command.check(folder, reference_files=files, junit=junit, as_json=as_json)
+        written = o.CheckFormat.json if as_json else as_format
+        code = command.check(folder, reference_files=files, junit=junit, as_format=written.value)
         raise typer.Exit(code)
-    if junit or as_json or len(files) > 1:
+    if junit or as_json or as_format != o.CheckFormat.terminal or len(files) > 1:
         raise UsageError("--update writes one file and checks nothing; --reference FILE names it")
     raise typer.Exit(command.update(folder, files[0] if files else None))
 

@@ -21,7 +21,9 @@ from pscale.errors import FAILED, UNDECIDED, ResultsError, UsageError, writing
 from pscale.report.check import render_junit, render_references
 from pscale.report.comparison import comparison_document, comparison_sheet
 from pscale.report.drawn import write_file
+from pscale.report.markdown import summary
 from pscale.report.printing import print_table
+from pscale.report.table import Table
 from pscale.report.topics.problems import expectations, failures, missing_launches
 
 _CONDITIONS = ("slower", "faster", "undecided", "missing")
@@ -33,7 +35,7 @@ def check(
     *,
     reference_files: Sequence[Path] = (),
     junit: Path | None = None,
-    as_json: bool = False,
+    as_format: str = "terminal",
 ) -> int:
     """Say what holds of all that is expected of a run; returns 1 if something does not or a case failed.
 
@@ -42,7 +44,7 @@ def check(
     findings = Findings(_expected(load(path), reference_files), predict=None)
     if junit is not None:
         _write(junit, render_junit(findings))
-    if as_json:
+    if as_format == "json":
         document = {
             "run": findings.run,
             "outcome": _outcome(findings).lower(),
@@ -50,8 +52,15 @@ def check(
             "expectations": records(findings.expectations),
         }
         print(to_json(document))
+    elif as_format == "terminal":
+        console = new_console(highlight=False)
+        for table in _tables(findings):
+            print_table(table, console)
+        tell(f"\n{_verdict(findings)}")
     else:
-        _show(findings)
+        open_ = [row for row in findings.rows("expectations") if row.answer != "holds"]
+        answers = [f"{row.label}: {row.demand}: {row.text}" for row in open_]
+        print(summary(_verdict(findings), answers, _tables(findings)), end="")
     return _CODES[_outcome(findings)]
 
 
@@ -104,16 +113,17 @@ _NO_EXPECTATIONS = (
 )
 
 
-def _show(findings: Findings) -> None:
-    console = new_console(highlight=False)
-    for table in (*failures(findings), *expectations(findings)):
-        print_table(table, console)
+def _tables(findings: Findings) -> list[Table]:
+    return [*failures(findings), *expectations(findings)]
+
+
+def _verdict(findings: Findings) -> str:
     answers = [entry.answer for entry in findings.rows("expectations")]
     verdict = f"{answers.count('holds')} of {len(answers)} expectations hold"
     verdict += f", {count} undecided" if (count := answers.count("undecided")) else ""
     said = [verdict] if answers else [_NO_EXPECTATIONS]
     said += [words for words, _ in missing_launches(findings)]
-    tell(f"\n{_outcome(findings)}: {findings.run}" + "".join(f" · {part}" for part in said))
+    return f"{_outcome(findings)}: {findings.run}" + "".join(f" · {part}" for part in said)
 
 
 def _write(path: Path, content: str) -> None:
@@ -147,6 +157,7 @@ class Condition:
 
 
 _WORST = (0, UNDECIDED, FAILED)
+_GATES = {0: "passed", UNDECIDED: "UNDECIDED", FAILED: "FAILED"}
 
 
 def compare(a: Path, b: Path | None, as_format: str, fail_if: Sequence[str], relevant: str | None) -> int:
@@ -169,7 +180,7 @@ def compare(a: Path, b: Path | None, as_format: str, fail_if: Sequence[str], rel
     elif as_format == "terminal":
         comparison_sheet(comparison).print(new_console())
     else:
-        print(comparison_sheet(comparison).render(as_format), end="")
+        print(comparison_sheet(comparison).render(as_format, _GATES[code] if conditions else ""), end="")
     return code
 
 

@@ -58,9 +58,19 @@ class TableFormat(StrEnum):
 
     terminal = "terminal"
     md = "md"
+    markdown = "markdown"
     json = "json"
     csv = "csv"
     latex = "latex"
+
+
+class CheckFormat(StrEnum):
+    """The formats of checks."""
+
+    terminal = "terminal"
+    md = "md"
+    markdown = "markdown"
+    json = "json"
 
 
 class Engine(StrEnum):
@@ -154,6 +164,9 @@ AsFormat = Annotated[
 ]
 AsTables = Annotated[
     TableFormat, typer.Option("--format", "-f", metavar="FORMAT", help=f"One of {', '.join(TableFormat)}.")
+]
+AsCheck = Annotated[
+    CheckFormat, typer.Option("--format", "-f", metavar="FORMAT", help=f"One of {', '.join(CheckFormat)}.")
 ]
 Blas = Annotated[bool, typer.Option("--blas", help="Rank the installed BLAS libraries by speed.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the Python traceback of an error.")]

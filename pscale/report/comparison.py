@@ -30,6 +30,7 @@ class Sheet(NamedTuple):
 
     sides: Mapping[str, str]
     headline: str
+    answers: Sequence[str]  # those that matter, case by case
     tables: Sequence[Table]
     notes: Sequence[str]
     rows: pd.DataFrame
@@ -50,26 +51,31 @@ class Sheet(NamedTuple):
             print_table(table, console)
         print_list("Notes", self.notes, console)
 
-    def render(self, as_format: str) -> str:
-        """Return the comparison as Markdown, LaTeX or CSV."""
+    def render(self, as_format: str, outcome: str = "") -> str:
+        """Return the comparison as Markdown, which begins with the outcome, LaTeX or CSV."""
         # On a terminal none of these is needed.
         from pscale.report.exports import csv_text  # noqa: PLC0415
         from pscale.report.latex import latex  # noqa: PLC0415
-        from pscale.report.markdown import escaped, table_lines  # noqa: PLC0415
+        from pscale.report.markdown import summary  # noqa: PLC0415
 
         if as_format == "csv":
             return csv_text(self.rows)
         if as_format == "latex":
             return latex(": ".join(filter(None, (self.title, self.headline))), self.tables)
-        lines = [f"# {escaped(self.title or self.headline)}"]
-        lines += ["", f"**{escaped(self.headline)}**"] if self.title else []
-        lines += [line for table in self.tables for line in table_lines(table)]
-        lines += ["", "## Notes", "", *(f"* {escaped(note)}" for note in self.notes)] if self.notes else []
-        return "\n".join(lines) + "\n"
+        verdict = ": ".join(filter(None, (outcome, self.headline)))
+        about = "; ".join(f"{side} is {name}" for side, name in self.sides.items())
+        return summary(verdict, self.answers, self.tables, self.notes, about)
 
 
 def _counted(answers: Sequence[str], words: Mapping[str, str]) -> list[str]:
     return [f"{answers.count(answer)} {words[answer]}" for answer in words if answer in answers]
+
+
+def _worst_first(rows: Sequence[Row]) -> list[Row]:
+    """Return the cases of which there is something to say."""
+    order = ["slower", "undecided", "faster"]
+    told = [row for row in rows if row.answer in order or bool(getattr(row, "counter", ""))]
+    return sorted(told, key=lambda row: order.index(row.answer) if row.answer in order else 0)
 
 
 def _tone(row: Row) -> Tone:
@@ -115,6 +121,10 @@ def comparison_sheet(comparison: Comparison) -> Sheet:
     return Sheet(
         sides={"A": comparison.a, "B": comparison.b},
         headline=_of_comparison(comparison),
+        answers=[
+            *(f"{row.label}: {messages.compared(row, relevant)}" for row in _worst_first(rows)),
+            *(f"{row.label}: not compared: {row.reason}" for row in comparison.missing),
+        ],
         tables=[
             *listed("Step times", rows, columns, caption=caption, tone=_tone),
             *listed("Not compared", comparison.missing, _MISSING, tone=lambda _: "pending"),
@@ -207,6 +217,7 @@ def history_sheet(history: SuiteHistory) -> Sheet:
     return Sheet(
         sides={},
         headline=_of_history(history),
+        answers=[f"{row.label}: {messages.case_history(row)}" for row in _worst_first(history.cases)],
         tables=[
             table
             for title, rows, columns, caption in tables

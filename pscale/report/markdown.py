@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pscale.analysis.findings import Findings
 from pscale.report import text
@@ -13,6 +13,7 @@ from pscale.report.topics.problems import caution, warnings
 from pscale.report.topics.topic import Topic
 
 _CODE = re.compile(r"(`[\w.:= -]+`)")  # of what pscale says; other backticks are somebody's text
+_ANSWERS = 10  # that a pull request lists
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}  # the ampersand first
 
 
@@ -65,7 +66,31 @@ def _topic_lines(findings: Findings, topic: Topic) -> Iterator[str]:
 
 def table_lines(table: Table) -> Iterator[str]:
     """Yield the lines of a table under its title."""
-    yield from ("", f"## {escaped(table.title)}", "")
+    yield from ("", f"## {escaped(table.title)}", *_grid(table))
+
+
+def summary(
+    verdict: str, answers: Sequence[str], tables: Iterable[Table], notes: Sequence[str] = (), about: str = ""
+) -> str:
+    """Return what a pull request shows: verdict, then answers that matter; tables and notes are folded."""
+    lines = [f"**{escaped(verdict)}**"]
+    lines += ["", escaped(about)] if about else []
+    lines += ["", *(f"* {escaped(answer)}" for answer in answers[:_ANSWERS])] if answers else []
+    if len(answers) > _ANSWERS:
+        lines.append(f"* and {len(answers) - _ANSWERS} more, in the tables")
+    for table in tables:
+        lines += _folded(f"{table.title} ({text.plural(len(table.rows), 'row')})", _grid(table))
+    lines += _folded("Notes", ["", *(f"* {escaped(note, code=True)}" for note in notes)]) if notes else []
+    return "\n".join(lines) + "\n"
+
+
+def _folded(title: str, lines: Iterable[str]) -> list[str]:
+    return ["", f"<details><summary>{escaped(title)}</summary>", *lines, "", "</details>"]
+
+
+def _grid(table: Table) -> Iterator[str]:
+    """Yield the lines of a table and its caption."""
+    yield ""
     yield _row([escaped(column.name) for column in table.columns])
     yield _row(["--:" if column.right else ":--" for column in table.columns])
     for tone, texts in table.texts():

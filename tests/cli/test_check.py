@@ -54,6 +54,19 @@ def test_a_file_of_references_is_held_against_the_run(pscale, tmp_path, entry, c
 
 
 @pytest.mark.usefixtures("run")
+def test_markdown_has_the_verdict_first_then_what_does_not_hold_and_folded_tables(pscale, tmp_path):
+    entries = [
+        {"case": TWO, "metric": "step_s", "value": 100, "upper": 110, "unit": "ms"},
+        {"case": TWO, "metric": "efficiency", "at_least": 0.5},
+    ]
+    code, out, _ = pscale("check", "--reference", references(tmp_path, *entries), "--format", "markdown")
+    verdict, _, answer, _, folded, *_ = out.splitlines()
+    assert (code, verdict) == (1, "**FAILED: run · 1 of 2 expectations hold**")
+    assert answer.startswith(f"* {TWO}: step\\_s ≤ 110 ms: falls short")
+    assert folded == "<details><summary>Expectations (2 rows)</summary>"
+
+
+@pytest.mark.usefixtures("run")
 def test_the_table_has_measured_reference_and_bounds_beside_each_other(pscale, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     entry = {"case": TWO, "metric": "step_s", "value": 0.1, "lower": 0.05, "upper": 0.11, "unit": "s"}

@@ -123,11 +123,17 @@ def test_json_and_csv_hold_the_same_figures(compare):
     assert rows[2]["label"] == "'=4 ranks [red]", "no formula"
 
 
-def test_markdown_is_a_table_for_a_pull_request(compare):
-    _, text, _ = compare("--format", "md")
-    assert text.startswith("# synthetic/b against synthetic/a\n")
-    assert "| case | A | B | B / A |" in text
+def test_markdown_has_the_verdict_first_and_tables_folded_for_a_pull_request(compare):
+    _, text, _ = compare("--format", "markdown")
+    assert compare("--format", "md")[1] == text
+    head, *folded = text.split("<details><summary>")
+    assert head.startswith("**Step times of B against A, ")
+    assert "* dp 2 ranks: slower by" in head
+    assert "| case | A | B | B / A |" in folded[0]
+    assert all(part.rstrip().endswith("</details>") for part in folded)
     assert "\\[red\\]" in text
+    assert compare("--format", "md", "--fail-if", "slower:3%")[1].startswith("**FAILED: Step times")
+    assert compare("--format", "md", "--fail-if", "slower:90%")[1].startswith(("**passed: ", "**UNDECIDED: "))
 
 
 def test_latex_is_a_table_for_a_paper(compare):
