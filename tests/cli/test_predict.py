@@ -18,6 +18,7 @@ from pscale.predict.simgrid import SimGridError
 from pscale.report.text import rate
 from pscale.results import predictions
 from pscale.run_folders import prediction_file
+from pscale.suite import Override
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "reports" / "gallery" / "pipeline"
@@ -43,7 +44,7 @@ ASKED = {
 
 
 def asked(**given):
-    return PredictOptions(profiled=RUN, **{**ASKED, "anywhere": True, "as_json": False, **given})
+    return PredictOptions(**{**ASKED, "profiled": RUN, "anywhere": True, "as_json": False, **given})
 
 
 @pytest.fixture
@@ -237,3 +238,22 @@ def test_a_run_of_another_machine_is_refused_unless_it_is_meant(suite, tmp_path,
     monkeypatch.setattr("pscale.launch.machine._cpu_model", lambda: "another")
     with pytest.raises(ResultsError, match=r"run.json: provenance.machine.cpu_model: .*--any-machine"):
         predict(suite, SuiteOptions(), tmp_path, asked(anywhere=False))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"probe": None}, r"--from RUN, or give --probe 30s"),
+        ({"probe": "30s"}, r"2 ranks that exchange data: say .*--from RUN.*--bare RUN.*--network FILE"),
+        ({"probe": "soon", "ranks": "1"}, r"--probe: expected a time such as .*'soon'"),
+        ({"probe": "0s", "ranks": "1"}, r"--probe 0s: expected a time up to a day"),
+        ({"probe": "30s", "anywhere": True}, r"--any-machine predicts for another: give one of them"),
+        ({"probe": "30s", "ranks": "1", "set": "ghost.gflops=1"}, r"ghosts only sleep"),
+    ],
+    ids=["nothing", "no network", "no time", "no seconds", "elsewhere", "ghosts"],
+)
+def test_a_probe_without_what_it_needs_says_what_to_give(given, said, suite, tmp_path):
+    changed = [Override(text, "--set") for text in [given.pop("set", ""), "plan.pp=1"] if text]
+    options = asked(**{"profiled": None, "anywhere": False, **given})
+    with pytest.raises(UsageError, match=said):
+        predict(suite, SuiteOptions(overrides=changed), tmp_path, options)
