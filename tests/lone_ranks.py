@@ -9,7 +9,7 @@ from pscale.worker.recorder import Recorder
 
 def alone(kind, repeat, folder, recorder=None):
     """Take steps of a rank of a kind; return the folder of its tables."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     case, sizes = kind.case, kind.case.plan.sizes
     spans = grid.groups(sizes, GROUPS)
     recorder = recorder_of(case) if recorder is None else recorder

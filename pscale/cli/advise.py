@@ -19,15 +19,18 @@ from pscale.cli.memory_fit import MemoryFit
 from pscale.cli.predict import profile_of, recorded_in
 from pscale.cli.prepare import SuiteOptions
 from pscale.cli.prepare import load as load_suite
+from pscale.cli.probe import check_probe, probed
 from pscale.cli.run import RunOptions, measure
 from pscale.config import Case
 from pscale.errors import LaunchError, PlanError, UsageError, writing
 from pscale.launch.machine import Machine, place
+from pscale.launch.target import Target
 from pscale.predict.advice import advised, agreement
-from pscale.predict.engine import Prediction
+from pscale.predict.engine import Prediction, predict
 from pscale.predict.outlook import joined
 from pscale.predict.plans import plans
-from pscale.predict.search import Search, search
+from pscale.predict.profile import Profile
+from pscale.predict.search import DRAWS, Search, search
 from pscale.report import text
 from pscale.report.printing import print_list, print_table
 from pscale.report.table import Column, listed
@@ -37,6 +40,7 @@ from pscale.suite.derive import derived, plan_lines, work_of
 from pscale.suite.quantities import size_bytes
 
 SHOWN = 10
+_PROBED = 5  # plans
 _MOST_NOTES = 6
 _FAR = 2  # times as many ranks: further away no number is proposed
 _interval = partial(text.duration_interval, count=3)
@@ -63,6 +67,7 @@ class AdviseOptions:
     measure: int  # plans
     anywhere: bool  # the run may be of another machine
     reports: Path
+    probe: str | None = None  # for how long ranks of the best plans are run alone
 
 
 def advise(path: Path, chosen: SuiteOptions, options: AdviseOptions) -> None:
@@ -93,6 +98,8 @@ def advise(path: Path, chosen: SuiteOptions, options: AdviseOptions) -> None:
     if found.ended and not found.found:
         raise KeyboardInterrupt
     _refuse_none(found, work, memory)
+    if options.probe is not None:
+        found = _probed(found, profile, target, options)
     file, labelled = _written(suite, found.found, options, name)
     _print_predicted(found, labelled, console)
     recorded_in(options.reports / name, labelled, profile)
@@ -102,6 +109,19 @@ def advise(path: Path, chosen: SuiteOptions, options: AdviseOptions) -> None:
     else:
         say(console, f"\npredicted, not measured; to measure them: pscale run {file}")
     say(console, f"\n{plan_lines(best)}")
+
+
+def _probed(found: Search, profile: Profile, target: Target, options: AdviseOptions) -> Search:
+    """Predict the best plans once more, their computing measured on ranks alone, and order all by that."""
+    best, others = found.found[:_PROBED], found.found[_PROBED:]
+    cases = [each.case for each in best]
+    check_probe(cases, None, options.bare, has_run=True, anywhere=options.anywhere)
+    probes = probed(cases, profile, target, options.probe)
+    again = [
+        replace(predict(case, probes.profile_for(case), draws=DRAWS), checked_ranks=each.checked_ranks)
+        for case, each in zip(cases, best, strict=True)
+    ]
+    return replace(found, found=tuple(sorted([*again, *others], key=lambda each: each.step_s.value)))
 
 
 def _limit(options: AdviseOptions, work: Case, here: Machine) -> int:

@@ -437,6 +437,14 @@ Probe = Annotated[
         "30s; also without --from.",
     ),
 ]
+ProbePlans = Annotated[
+    str | None,
+    typer.Option(
+        "--probe",
+        metavar="TIME",
+        help="Predict the best five again, a rank of each kind run alone for so long in all, such as 60s.",
+    ),
+]
 BareCalls = Annotated[
     Path | None,
     typer.Option(

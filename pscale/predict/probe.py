@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from pscale.analysis.timeline import Traced, stored_events
+from pscale.analysis.wording import duration
 from pscale.config import Case, Inject, Jitter, Timing
 from pscale.mesh.grid import rank_at
-from pscale.predict.costs import Costs
 from pscale.predict.engine import paces_for
 from pscale.predict.observed import LaunchTimes, of_rank
 from pscale.predict.profile import Distribution, Machine, Paces, Profile, SegmentTimes, parts_of
@@ -27,7 +28,7 @@ from pscale.predict.step_program import Block, Segment, StepProgram, step_progra
 from pscale.results.step_time import Vector, steady
 
 _FILES = "mpi-io", "files"  # ways of loading
-_NOT_SLOWER = "is taken as long as without: no run tells"
+_UNKNOWN = "is taken as long as without: no run tells"
 _LAUNCH_S = 5.0  # of a kind, before it is launched once more
 _MOST_LAUNCHES = 3
 _MOST_RANKS = 64  # that are late each by itself
@@ -130,12 +131,12 @@ class Probes:
         if not probed:
             return profile
         parts = parts_of([launch for launches in probed for launch in launches])
-        slower = Costs(profile, None).slowdown
-        segments = {key: _slowed(each, slower) for key, each in parts.segments.items()}
+        longer_s = _longer_s(profile)
+        segments = {key: _slowed(each, longer_s or 0.0) for key, each in parts.segments.items()}
         notes = [_measured_by(probed, len(self._kinds[case.id]))]
         if any(each.overlapped and each.work for each in segments.values()):
-            known = f"takes {slower:.2f} times as long, as in the run"
-            notes.append(f"computing during exchanges {known if slower != 1 else _NOT_SLOWER}")
+            known = _UNKNOWN if longer_s is None else f"takes {duration(longer_s)} longer, as in the run"
+            notes.append(f"computing while an exchange is under way {known}")
         spread, degrees = _spread(profile, probed)
         return replace(
             profile,
@@ -187,11 +188,24 @@ def _steps(launch: LaunchTimes) -> Vector:
     return np.asarray(launch.ranks[0].segments.sum(axis=1))
 
 
-def _slowed(times: SegmentTimes, slower: float) -> SegmentTimes:
+def _longer_s(profile: Profile) -> float | None:
+    """Return by how much longer a segment takes while an exchange is under way: the median of all works.
+
+    What such an exchange moves does not grow with what is computed, so neither does this. None: unknown.
+    """
+    means: defaultdict[tuple[str, str], dict[bool, float]] = defaultdict(dict)
+    for each in profile.segments.values():
+        if each.work:
+            means[each.phase, each.work][each.overlapped] = each.times.mean
+    longer_s = [pair[True] - pair[False] for pair in means.values() if len(pair) == 2]
+    return max(float(np.median(longer_s)), 0.0) if longer_s else None
+
+
+def _slowed(times: SegmentTimes, longer_s: float) -> SegmentTimes:
     """Return a segment as long as it takes while exchanges are under way, which a lone rank has not."""
     if not times.overlapped or not times.work:
         return times
-    values = Distribution(values=times.times.values * slower, count=times.times.count)
+    values = Distribution(values=times.times.values + longer_s, count=times.times.count)
     return replace(times, times=values)
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
+from pscale.results.predictions import read
 
 pytestmark = pytest.mark.slow
 
@@ -35,3 +36,15 @@ def test_the_plan_that_is_measured_fastest_is_the_one_to_paste(plans, cli):
     assert ("pp: 2" in last) == (plan["pp"] == 2)
     assert len(summary.predicted) == 2
     assert "Regret" in said
+
+
+def test_the_best_five_are_predicted_again_from_ranks_alone(plans, cli):
+    asked = ("--from", plans.folder, "--ranks", "2", "--probe", "2s", "--measure", "0")
+    said = cli.call("advise", cli.suite(SUITE), *asked, "--reports", cli.reports).stdout
+    assert "computing is measured" in " ".join(said.split())
+    (file,) = cli.reports.rglob("*.prediction.json")
+    measured = [
+        any("is measured" in note for note in each.notes) for each in read(cli.reports / "small-advice")
+    ]
+    assert sum(measured) == 5
+    assert file.name == "small-advice.prediction.json"

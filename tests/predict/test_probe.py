@@ -1,5 +1,6 @@
 """Which ranks a probe stands for, and what a prediction makes of what it measured."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from pscale.mesh.emulated import Arriving, EmulatedComm
 from pscale.predict.costs import Costs
 from pscale.predict.engine import predict
 from pscale.predict.probe import Probes, empty_profile, kinds_of
+from pscale.predict.profile import Distribution
 from pscale.predict.step_program import step_program
 
 NOTHING = empty_profile("host", "processor", 2)
@@ -95,6 +97,23 @@ def test_what_a_profile_knows_is_not_probed_again(probed):
     assert again is known
     _, asked = probed(replace(case, train=replace(case.train, batch=16)), known)
     assert asked
+
+
+def test_computing_during_exchanges_takes_as_much_longer_as_in_the_run(probed):
+    case = on_plan(GPT, Plan(dp=2, zero=3))
+    unknown, _ = probed(case)
+    assert any("is taken as long as without: no run tells" in note for note in unknown.notes)
+    one = next(each for each in unknown.segments.values() if each.work)
+    alone_s, longer_s = one.times.mean, 1.0
+    pair = {
+        "alone": replace(one, overlapped=False),
+        "under": replace(one, overlapped=True, times=Distribution.of(np.array([alone_s + longer_s]))),
+    }
+    found, _ = probed(case, replace(NOTHING, segments=pair))
+    own = [each for key, each in found.segments.items() if each.work and key not in pair]
+    assert {each.overlapped for each in own} == {True, False}
+    assert all((each.times.mean > longer_s) == each.overlapped for each in own)
+    assert any(re.search(r"takes 1(\.0+)? s longer, as in the run", note) for note in found.notes)
 
 
 def test_what_arrives_from_nobody_is_small_and_normal_and_what_is_gathered_is_like_that_of_this_rank():
