@@ -247,12 +247,7 @@ def launch_events(
         chosen["rank"] = ranks
     if steps is not None:
         chosen["step"] = steps
-    return stored_events(run.path / "data", launch, chosen)
-
-
-def stored_events(data: Path, launch: Traced, chosen: Mapping[str, Sequence[int]]) -> pd.DataFrame:
-    """Return the events of a launch in a folder of tables, as `launch_events` does."""
-    part = store.read_part(data, "events", launch.case, launch.repeat, chosen)
+    part = store.read_part(run.path / "data", "events", launch.case, launch.repeat, chosen)
     table: pd.DataFrame = part.to_pandas()
     _check_events(part, table, launch)
     for name in _TIMES:

@@ -16,8 +16,8 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
-from pscale.analysis.timeline import Traced, stored_events
 from pscale.analysis.wording import duration
 from pscale.config import Case, Inject, Jitter, Timing
 from pscale.mesh.grid import rank_at
@@ -25,6 +25,7 @@ from pscale.predict.engine import paces_for
 from pscale.predict.observed import LaunchTimes, of_rank
 from pscale.predict.profile import Distribution, Machine, Paces, Profile, SegmentTimes, parts_of
 from pscale.predict.step_program import Block, Segment, StepProgram, step_program
+from pscale.results import store
 from pscale.results.step_time import Vector, steady
 
 _FILES = "mpi-io", "files"  # ways of loading
@@ -176,8 +177,10 @@ class Probes:
 def _times(data: Path, kind: Kind, repeat: int) -> LaunchTimes:
     """Return the times of a probe, without the first steps, in which the machine warms up."""
     case = kind.case
-    launch = Traced(case=case.id, repeat=repeat, ranks=case.ranks, label=case.label)
-    times = of_rank(kind.rank, stored_events(data, launch, {}), kind.block)
+    table: pd.DataFrame = store.read_part(data, "events", case.id, repeat).to_pandas()
+    for name in ("enter", "leave", "wait"):
+        table[name] = np.rint(table[f"{name}_s"].to_numpy(np.float64) * 1e9).astype(np.int64)
+    times = of_rank(kind.rank, table, kind.block)
     lengths = times.segments.sum(axis=1)
     first = min(steady(lengths).start, len(lengths) - 1)
     return LaunchTimes(case=case, repeat=repeat, program=kind.program, ranks=(times.since(first),))
