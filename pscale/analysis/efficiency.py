@@ -232,7 +232,8 @@ def axis_trees(run: Run, launches: pd.DataFrame) -> Iterator[dict[str, Any]]:
     Waiting can move from one axis to another on an ideal network, so that a factor may pass 1.
     """
     columns = ["wait_s", "transfer_s", "wait_or_transfer_s", "ideal_wait_s"]
-    sums = run.calls.groupby([*_LAUNCH, "axis"], observed=True)[columns].sum(min_count=1).reset_index()
+    calls = run.calls[run.calls["axis"] != ""]  # a wait for nothing is of no communicator
+    sums = calls.groupby([*_LAUNCH, "axis"], observed=True)[columns].sum(min_count=1).reset_index()
     table = sums.astype({"case": str, "axis": str}).merge(launches[[*_LAUNCH, "wall_s", "ranks"]], on=_LAUNCH)
     rank_walls = table["wall_s"] * table["ranks"]
     inside = table[["wait_s", "transfer_s", "wait_or_transfer_s"]].sum(axis=1)

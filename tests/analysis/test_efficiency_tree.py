@@ -10,6 +10,7 @@ from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load, records
 from pscale.config import Plan
 from pscale.report.markdown import render_markdown
+from pscale.results.store import read_part, write_part
 
 WEAK = [Point(ranks=1), Point(ranks=4, transfer_s=0.020, late_s={3: 0.030})]  # steps of 100 and 150 ms
 
@@ -228,6 +229,14 @@ def test_every_phase_and_every_axis_has_its_factors(tmp_path):
     assert (axis.axis, axis.serialisation, axis.transfer) == ("dp", None, None)
     assert axis.parallel == pytest.approx(1 - (0.030 * 3 / 4 + 0.020) / 0.150)
     assert axis.load_balance == pytest.approx(0.1075 / 0.130)
+
+
+def test_a_wait_for_nothing_is_on_no_axis(tmp_path):
+    run, case = write_run(tmp_path / "run", WEAK, repeats=1, joined=False), WEAK[1].case.id
+    calls = read_part(run / "data", "calls", case, 0).to_pylist()
+    waits = [row | {"axis": "", "transfer_s": 0.0, "wait_s": 0.0} for row in calls]
+    write_part(run / "data", "calls", case, 0, [*calls, *waits])
+    assert {tree.axis for tree in Findings(load(run)).rows("axes")} == {"dp"}
 
 
 def test_balance_along_an_axis_compares_the_ranks_that_meet_on_it():
