@@ -30,6 +30,7 @@ _KINDS: Mapping[str, Kind] = {
     "polled_complete": "test",
     "completed": "wait",
 }
+_COMPLETING = ("completed",), ("completed", "polled_complete")  # nobody relies on what was sent
 
 
 class CallId(NamedTuple):
@@ -44,8 +45,8 @@ class CallId(NamedTuple):
 class Activity:
     """Something that a rank did from `enter` to `leave`, in ns.
 
-    `test` and `wait` are about the started call `request`, and say of it what its start said. A call among
-    ranks has an `id`, a message its `partner`, and both its ends the same `bytes`.
+    `test` and `wait` are about the started call `request`, and say of it what its start said; one of them
+    `completes` it. A call among ranks has an `id`, a message its `partner`, both its ends the same `bytes`.
     """
 
     kind: Kind
@@ -57,6 +58,7 @@ class Activity:
     axis: str = ""
     bytes: int = 0
     request: int = -1
+    completes: bool = False
     partner: int = -1
     id: CallId | None = None
 
@@ -183,6 +185,7 @@ def _activities(rows: pd.DataFrame, origin: int, roots: dict[CallId, int], rank:
             axis=event.axis,
             bytes=event.bytes,
             request=event.request,
+            completes=event.kind in _COMPLETING[event.verb == "send"],
             partner=event.partner,
             id=id_,
         )

@@ -121,7 +121,7 @@ class _Archive:
                 writer.mpi_collective_end(each.leave, *self._collective(each))
             elif each.kind == "start":
                 writer.non_blocking_collective_request(each.enter, each.request)
-            elif each.kind == "wait" and each.id:
+            elif each.completes and each.id:
                 writer.non_blocking_collective_complete(each.leave, *self._collective(each), each.request)
 
     def _collective(self, each: Activity) -> tuple[Any, Any, int, int, int]:
@@ -155,7 +155,7 @@ class _Archive:
                 writer.mpi_isend(each.enter, *about)
             case "start", _:
                 writer.mpi_irecv_request(each.enter, each.request)
-            case "wait", "send":
+            case _, "send" if each.completes:
                 writer.mpi_isend_complete(each.leave, each.request)
-            case "wait", _:
+            case _, _ if each.completes:
                 writer.mpi_irecv(each.leave, *about)
