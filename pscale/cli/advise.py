@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
 
 from pscale import atomic_files
 from pscale.analysis import messages
@@ -86,12 +87,18 @@ def advise(path: Path, chosen: SuiteOptions, options: AdviseOptions) -> None:
     console = new_console(highlight=False)
     memory = _Memory(here, limit_bytes)
     most = max(options.measure, SHOWN)
-    with new_console(stderr=True).status("") as status:
+    with Progress(
+        BarColumn(), TextColumn("{task.description}"), console=new_console(stderr=True)
+    ) as progress:
+        task = progress.add_task(f"plans of {options.ranks} ranks …", total=None)
 
-        def tell(best: int, predicted: int, bounded: int) -> None:
-            status.update(
-                f"plans of {options.ranks} ranks: {best} of the best {most} found, {predicted} predicted, "
-                f"{bounded} estimated; Ctrl-C ends with the best so far …"
+        def tell(best: int, predicted: int, bounded: int, left: int) -> None:
+            known = f"{best} of the best {most} known, {predicted} predicted, {bounded} estimated"
+            progress.update(
+                task,
+                description=f"{known}, {left} left; Ctrl-C ends with the best so far",
+                completed=bounded + predicted,
+                total=bounded + predicted + left,
             )
 
         found = search(work, profile, memory.fits, most, tell)

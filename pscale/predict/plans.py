@@ -23,11 +23,15 @@ def plans(case: Case) -> Iterator[Case]:
     A pipeline has every number of them that its batch can have, another plan one. What is no matter of
     dividing the work stays as the case has it.
     """
-    for plan in _plans(case.plan, case.model.layers, case.ranks):
-        for micro_batches in _micro_batches(case, plan):
-            found = _with(case, plan, micro_batches)
-            if _runs(found):
-                yield found
+    for plan, variants in _plans(case.plan, case.model.layers, case.ranks):
+        if any(_running(case, plan)):  # what shards or cuts sequences besides, needs no less
+            for fields in variants:
+                yield from _running(case, replace(plan, **fields))
+
+
+def _running(case: Case, plan: Plan) -> Iterator[Case]:
+    cases = (_with(case, plan, micro_batches) for micro_batches in _micro_batches(case, plan))
+    return filter(_runs, cases)
 
 
 def leaner(case: Case) -> Iterator[Case]:
@@ -67,20 +71,21 @@ def _divisors_of_batch(case: Case, plan: Plan) -> list[int]:
     return [] if left else divisors(sequences)
 
 
-def _plans(given: Plan, layers: int, ranks: int) -> Iterator[Plan]:
+def _plans(given: Plan, layers: int, ranks: int) -> Iterator[tuple[Plan, list[Fields]]]:
+    """Yield plans that shard nothing, each with the fields of those that do, itself among them."""
     for sizes in _products(ranks, len(PLAN_AXES + GRID_AXES)):
         degrees: Fields = dict(zip(PLAN_AXES, sizes, strict=False))
         grid = dict(zip(GRID_AXES, sizes[len(PLAN_AXES) :], strict=True))
+        sequence: list[Fields] = [{"sp": False}, {"sp": True}] if degrees["tp"] > 1 else [{}]
+        variants = [sharded | cut for sharded in _sharded(degrees["dp"]) for cut in sequence]
         options: tuple[list[Fields], ...] = (
-            _sharded(degrees["dp"]),
-            [{"sp": False}, {"sp": True}] if degrees["tp"] > 1 else [{}],
             _contexts(degrees["cp"]),
             _schedules(degrees["pp"], layers),
             _grids(grid),
         )
         for chosen in itertools.product(*options):
             fields = {name: value for each in chosen for name, value in each.items()}
-            yield replace(given, **{**degrees, **fields})
+            yield replace(given, **{**degrees, **fields, **variants[0]}), variants
 
 
 def _products(product: int, count: int) -> Iterator[tuple[int, ...]]:

@@ -16,9 +16,10 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
+from time import monotonic
 from typing import Any
 
-from pscale.config import Case
+from pscale.config import Case, Plan
 from pscale.config.axes import GRID_AXES
 from pscale.mesh.dry import AxisCall, Event
 from pscale.parallel import strategies
@@ -34,6 +35,8 @@ from pscale.training.dry_run import rank_program
 
 DRAWS = 40
 _MARGIN, _FAMILY_MARGIN = 0.9, 0.8
+_TELLING_S = 0.2
+_FEW = 2, 4  # micro-batches that tell of more
 _WORK = ("forward", "backward")  # phases in which members of a family do the same
 _WITHIN = ("tp", "cp", "ulysses", "ep", *GRID_AXES)  # axes of one replica and stage
 
@@ -70,7 +73,7 @@ class _Entry:
 _FAMILY, _RANK, _PROGRAM, _PREDICTION = range(4)
 
 
-Tell = Callable[[int, int, int], None]  # how many are found, predicted and bounded
+Tell = Callable[[int, int, int, int], None]  # how many are found, predicted, bounded, and left to look at
 
 
 def search(
@@ -96,6 +99,8 @@ class _Queue:
         self._numbers = count()
         self._entries: list[_Entry] = []
         self._floors: dict[Hashable, float] = {}
+        self._lines: dict[Plan, tuple[float, float]] = {}  # of few micro-batches, and what each more takes
+        self._least: dict[Plan, tuple[float, float]] = {}  # seconds of work and calls, and of calls beside it
         self._seen: set[str] = set()
         self.too_large: list[Case] = []
         self.bounded = self.predicted = 0
@@ -105,7 +110,7 @@ class _Queue:
         found: list[Prediction] = []
         for case in sorted(cases, key=_effort):
             self._add(case)
-        ended = False
+        ended, told = False, -math.inf
         try:
             while self._entries and len(found) < most:
                 entry = heapq.heappop(self._entries)
@@ -113,7 +118,9 @@ class _Queue:
                     found.append(entry.prediction)
                 else:
                     self._go_on(entry)
-                tell(len(found), self.predicted, self.bounded)
+                if monotonic() > told + _TELLING_S or len(found) == most:
+                    tell(len(found), self.predicted, self.bounded, self._left(most - len(found)))
+                    told = monotonic()
         except KeyboardInterrupt:
             ended = True
             best = sorted(each for each in self._entries if each.prediction)
@@ -127,11 +134,22 @@ class _Queue:
             predicted=self.predicted,
         )
 
+    def _left(self, most: int) -> int:
+        """Return how many plans may still be among the best, by what is known of them and of those predicted."""
+        predicted = sorted(each.bound_s for each in self._entries if each.prediction)
+        worst_s = predicted[most - 1] if 0 < most <= len(predicted) else math.inf
+        return sum(each.bound_s < worst_s for each in self._entries if not each.prediction) if most else 0
+
     def _add(self, case: Case, least_s: float = 0.0) -> None:
-        """Put a plan into the queue of which no more is known than its calls and FLOPs."""
-        within_s, beside_s = self._calls_s(case)
-        work_s = executed_flops(case) / case.ranks * self._s_per_flop
-        bound_s = _MARGIN * ((work_s + within_s) / _busy(case) + beside_s)
+        """Put a plan into the queue of which no more is known than its calls and FLOPs.
+
+        Those of few micro-batches stand for more of them, which come later and need no fewer.
+        """
+        if case.plan not in self._least:
+            within_s, beside_s = self._calls_s(case)
+            self._least[case.plan] = within_s + executed_flops(case) / case.ranks * self._s_per_flop, beside_s
+        work_s, beside_s = self._least[case.plan]
+        bound_s = _MARGIN * (work_s / _busy(case) + beside_s)
         self._put(_Entry(max(bound_s, least_s), 0, _FAMILY, case, beside_s))
 
     def _put(self, entry: _Entry, **changed: Any) -> None:
@@ -146,6 +164,9 @@ class _Queue:
         elif entry.stage == _FAMILY:
             if self.too_large and not self._fits(case):
                 self._leave_out(case, entry.bound_s)
+                return
+            if (own_s := self._of_fewer(case)) > entry.bound_s:
+                self._put(entry, bound_s=own_s)
                 return
             self.bounded += 1
             sizes, step = _sizes(case), step_of(rank_program(case, 0))
@@ -163,6 +184,22 @@ class _Queue:
             self.predicted += 1
             prediction = predict(case, self._profile, draws=DRAWS, program=entry.program)
             self._put(entry, stage=_PREDICTION, bound_s=prediction.step_s.value, prediction=prediction)
+
+    def _of_fewer(self, case: Case) -> float:
+        """Return how long a pipeline computes at least by what it does of fewer micro-batches.
+
+        Work stays the same, and calls of kernels and of ranks grow with their number: two tell of all others.
+        """
+        micro_batches = case.train.micro_batches
+        if case.plan.pp == 1 or micro_batches <= _FEW[-1]:
+            return 0.0
+        if case.plan not in self._lines:
+            cases = [replace(case, train=replace(case.train, micro_batches=count)) for count in _FEW]
+            first, second = (sum(self._own(_sizes(each), step_of(rank_program(each, 0)))) for each in cases)
+            self._lines[case.plan] = second, max(second - first, 0.0) / (_FEW[1] - _FEW[0])
+        second, each_s = self._lines[case.plan]
+        own_s = second + (micro_batches - _FEW[1]) * each_s
+        return _FAMILY_MARGIN * own_s / _busy(case)
 
     def _leave_out(self, case: Case, bound_s: float) -> None:
         """Leave out a plan that needs too much memory, and try a leaner form of it."""

@@ -16,6 +16,7 @@ from pscale.analysis.frames import load
 from pscale.analysis.stats import Estimate
 from pscale.config import Plan
 from pscale.errors import UsageError
+from pscale.predict import search as search_module
 from pscale.predict.advice import advised, agreement, losses
 from pscale.predict.engine import Interval, Prediction, predict
 from pscale.predict.plans import leaner, plans
@@ -143,7 +144,8 @@ def test_plans_that_do_not_fit_are_left_out_and_leaner_forms_take_their_place(pr
     assert all(fits(each.case) for each in found.found)
 
 
-def test_an_interrupted_search_returns_the_best_of_what_was_predicted(profile):
+def test_an_interrupted_search_returns_the_best_of_what_was_predicted(profile, monkeypatch):
+    monkeypatch.setattr(search_module, "_TELLING_S", -1.0)
     told = []
 
     def tell(*counts):
@@ -156,7 +158,16 @@ def test_an_interrupted_search_returns_the_best_of_what_was_predicted(profile):
     assert found.ended
     assert len(steps_s) == found.predicted == 3
     assert steps_s == sorted(steps_s)
-    assert [predicted for _, predicted, _ in told] == sorted(predicted for _, predicted, _ in told)
+    assert [predicted for _, predicted, *_ in told] == sorted(predicted for _, predicted, *_ in told)
+
+
+def test_a_search_tells_how_many_plans_are_left_and_none_in_the_end(profile, monkeypatch):
+    monkeypatch.setattr(search_module, "_TELLING_S", -1.0)
+    told = []
+    found = search(SMALL, profile, lambda _: True, 1, lambda *counts: told.append(counts))
+    assert told[0][3] == found.plans
+    assert all(left < found.plans for *_, left in told[len(told) // 2 :])
+    assert told[-1] == (1, found.predicted, found.bounded, 0)
 
 
 def made(case, step_s, **losses_s):
