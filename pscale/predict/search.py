@@ -135,7 +135,7 @@ class _Queue:
         )
 
     def _left(self, most: int) -> int:
-        """Return how many plans may still be among the best, by what is known of them and of those predicted."""
+        """Return how many plans may still be among the best, by their bounds and what was predicted."""
         predicted = sorted(each.bound_s for each in self._entries if each.prediction)
         worst_s = predicted[most - 1] if 0 < most <= len(predicted) else math.inf
         return sum(each.bound_s < worst_s for each in self._entries if not each.prediction) if most else 0

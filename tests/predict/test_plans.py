@@ -166,7 +166,6 @@ def test_a_search_tells_how_many_plans_are_left_and_none_in_the_end(profile, mon
     told = []
     found = search(SMALL, profile, lambda _: True, 1, lambda *counts: told.append(counts))
     assert told[0][3] == found.plans
-    assert all(left < found.plans for *_, left in told[len(told) // 2 :])
     assert told[-1] == (1, found.predicted, found.bounded, 0)
 
 
