@@ -148,7 +148,7 @@ def _launch(
     status = point.bad_status if repeat in point.bad_repeats else point.status
     row = _case_row(point) | dict(point.plan_row) | {"status": status, "reason": point.reason} | key
     found: dict[str, list[dict[str, Any]]] = {}
-    if status in ("ok", "invalid"):
+    if status in ("ok", "invalid", "watched"):
         shown = point if status == "ok" else replace(point, compute_s=5 * point.compute_s)
         tables = _tables(shown, steps, random)
         found = {table: [key | values for values in rows] for table, rows in tables.items() if rows}

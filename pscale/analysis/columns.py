@@ -203,6 +203,7 @@ efficiency: a row a case, and a row each of its phases that compute; factors mul
 lost_time: a row a case; shares of the step that add up to one, ratios of medians over launches
     useful share± compute that the base case needs as well; without one, all compute
     threads share± idle cores of a rank while it computes, beyond the base case; unknown ones are in scaling
+    outside share± start and end of launches beyond the base case, where a step is a launch; else null
     scaling share± other compute beyond that of the base case: caches, memory bandwidth, clock
     imbalance share± compute of the slowest rank beyond the mean
     serialisation share± other waiting for ranks that are late: in turn, or one after another

@@ -23,10 +23,12 @@ import pandas as pd
 from pscale.analysis.columns import Row
 from pscale.analysis.difference import more_rounds
 from pscale.analysis.frames import KINDS, Run, grouped, records
+from pscale.analysis.merits import workloads
 from pscale.analysis.scaling import bases as bases_of
 from pscale.analysis.stats import Estimate, level, student_quantile
 from pscale.analysis.threads import idle
 from pscale.config import Plan, from_dict
+from pscale.config.workload import WALL
 
 _LAUNCH = ["case", "repeat"]
 _SAME: Estimate | None = Estimate(value=1.0, low=1.0, high=1.0)
@@ -39,6 +41,7 @@ _FACTORS = {  # of medians over launches, so that they multiply exactly
 }
 LOSSES = {  # shares of a step that are no use, in words
     "threads": "idle threads",
+    "outside": "start and end of the launch",
     "scaling": "slower compute",
     "imbalance": "load imbalance",
     "serialisation": "serialisation",
@@ -48,8 +51,9 @@ LOSSES = {  # shares of a step that are no use, in words
     "offload": "stalls for offloaded data",
     "unaccounted": "unaccounted",
 }
-_OF_BASE = ("useful", "threads", "scaling")  # shares that the base case decides as well
+_OF_BASE = ("useful", "threads", "outside", "scaling")  # shares that the base case decides as well
 _MEASURED = [f"mean_{kind}_s" for kind in ("transfer", "wait_or_transfer", "copy", "offload", "unaccounted")]
+_WHOLE_STEP = ("wall_s", "t_ideal_s", "mean_compute_s", "max_compute_s")
 _COMPUTING = 0.05  # of a phase, on the rank that computes most in it: the phase is for computing
 _SPENT = [*KINDS, "ideal_wait_s", "wall_s"]
 
@@ -68,7 +72,17 @@ def launches(run: Run) -> pd.DataFrame:
     }
     of_ranks = _named(run).groupby([*_LAUNCH, "rank"], observed=True)[_SPENT].sum(min_count=1)
     table = _over_ranks(of_ranks, _LAUNCH).drop(columns=["wall_s", "t_ideal_s"])
-    return _with_cores(run, table.join(pd.DataFrame(known)))
+    return _whole_launches(run, _with_cores(run, table.join(pd.DataFrame(known))))
+
+
+def _whole_launches(run: Run, table: pd.DataFrame) -> pd.DataFrame:
+    """Let start and end of a launch be computing where its step time is that of the whole launch."""
+    of_launch = [case for case, workload in workloads(run).items() if workload.times == WALL]
+    wall_s = table[_LAUNCH].join(run.cases.set_index(_LAUNCH)["wall_s"], on=_LAUNCH)["wall_s"]
+    outside_s = (wall_s - table["wall_s"]).clip(lower=0.0).where(table["case"].isin(of_launch)).fillna(0.0)
+    moved = {name: table[name] + outside_s for name in _WHOLE_STEP}
+    core_s = table["core_s"] + outside_s * table["ranks"] * table["threads"] / table["steps"]
+    return table.assign(**moved, core_s=core_s, outside_s=outside_s)
 
 
 def phases(run: Run) -> pd.DataFrame:
@@ -308,8 +322,9 @@ def lost_time(
         of_base = idle_of.get(base, math.nan) if tree.computation else 0.0
         idle_more = 0.0 if base == case else idle_of.get(case, math.nan) - of_base
         idled = float(np.fmax(0.0, idle_more))
-        losses = _shares(tree, tree.parallel.value, tree.communication.value, beside, idled)
-        spread = _spread(tree, rows, None if base == case else wall_s, idled)
+        more = {"threads": idled, **_outside(rows, of_case.get(base, ()), tree, trees.get(base))}
+        losses = _shares(tree, tree.parallel.value, tree.communication.value, beside, more)
+        spread = _spread(tree, rows, None if base == case else wall_s, more)
         yield {"case": case} | {
             name: Estimate(value=share)
             if name not in spread
@@ -319,50 +334,73 @@ def lost_time(
         }
 
 
+def _outside(
+    rows: Sequence[Mapping[str, Any]], of_base: Sequence[Mapping[str, Any]], tree: Row, base: Row | None
+) -> dict[str, float]:
+    """Return the share of the launch outside its steps beyond that of the base case, where a step is all."""
+    share, base_share = (
+        _median([{"share": row["outside_s"] / row["wall_s"]} for row in each], "share")
+        for each in (rows, of_base)
+    )
+    if not share:
+        return {}
+    scaled = tree.overall and base and base.overall and tree.overall.value / base.overall.value
+    return {"outside": max(0.0, share - (base_share or 0.0) * scaled)} if scaled else {}
+
+
 def _spread(
-    tree: Row, rows: Sequence[Mapping[str, Any]], wall_s: float | None, idle_more: float
+    tree: Row, rows: Sequence[Mapping[str, Any]], wall_s: float | None, more: Mapping[str, float]
 ) -> dict[str, float]:
     """Return half of the interval of every share, from those of the launches by themselves.
 
     Unless the case is its own base, without `wall_s`, how far its efficiency is known comes on top.
     """
-    own = [_of_launch(tree, row, wall_s, idle_more) for row in rows]
+    own = [_of_launch(tree, row, wall_s, more) for row in rows]
     if len(own) < 2:
         return {}
     reach = student_quantile(len(own) - 1) / math.sqrt(len(own))
-    found = {name: reach * stdev(each[name] for each in own) for name in ("useful", *LOSSES)}
+    found = {name: reach * stdev(each[name] for each in own) for name in own[0]}
     known = tree.overall if tree.computation and wall_s else None
     if known and known.low is not None and known.high is not None:
         for name in _OF_BASE:
-            if any(each[name] for each in own):
+            if any(each.get(name) for each in own):
                 found[name] = max(found[name], (known.high - known.low) / 2)
     return found
 
 
-def _of_launch(tree: Row, row: Mapping[str, Any], wall_s: float | None, idle_more: float) -> dict[str, float]:
+def _of_launch(
+    tree: Row, row: Mapping[str, Any], wall_s: float | None, more: Mapping[str, float]
+) -> dict[str, float]:
     """Split the wall of one launch as that of all, which is `wall_s`."""
     wall, (parallel, communication) = row["wall_s"], (row["mean_compute_s"], row["max_compute_s"])
     own = tree._replace(transfer=Estimate(value=row["t_ideal_s"] / wall) if tree.transfer else None)
     if tree.computation and tree.overall and wall_s and parallel:
         own = own._replace(computation=Estimate(value=tree.overall.value * wall_s / parallel))
     beside = {kind: row[kind] / wall for kind in _MEASURED}
-    return _shares(own, parallel / wall, communication / wall, beside, idle_more)
+    return _shares(own, parallel / wall, communication / wall, beside, more)
 
 
 def _shares(
-    tree: Row, parallel: float, communication: float, beside: Mapping[str, float], idle_more: float
+    tree: Row,
+    parallel: float,
+    communication: float,
+    beside: Mapping[str, float],
+    more: Mapping[str, float],
 ) -> dict[str, float]:
-    """Split the wall: compute into what is useful and what is not, then imbalance, then the rest.
+    """Split the wall: compute into what is useful, `more` and the rest, then imbalance, then communication.
 
     Compute and imbalance take from the step what the slowest rank computes: `communication`.
     """
-    useful = parallel * min(1.0, tree.computation.value) if tree.computation else parallel - idle_more
+    useful = parallel * min(1.0, tree.computation.value) if tree.computation else parallel - more["threads"]
     useful = max(0.0, useful)
-    idled = min(idle_more, parallel - useful)
+    rest, known = parallel - useful, {}
+    for name, share in more.items():
+        known[name] = min(share, rest)
+        rest -= known[name]
     return {
         "useful": useful,
-        "threads": idled,
-        "scaling": parallel - useful - idled,
+        **known,
+        "scaling": rest,
         "imbalance": communication - parallel,
         **_communication(tree, 1 - communication, beside),
     }

@@ -356,6 +356,7 @@ _WHOLE = {
     "unaccounted": "time outside all phases",
 }
 _MEANING = {
+    "outside": "It is what the launch takes before and after the steps of the program.",
     "transfer": "This is the communication itself, after every rank has arrived.",
     "wait_or_transfer": "The clocks cannot tell waiting from transfer here.",
     "scaling": "The same work takes more core time than in the base case, "
@@ -395,6 +396,7 @@ _BIND = "bind ranks to cores"
 _LARGER = ("use larger batches", "use larger matrices")  # advice to training alone
 _ADVICE = {  # against a loss, the easiest first
     "threads": ("use fewer threads and more ranks", "use larger matrices"),
+    "outside": ("give it more work", "compare a time that it prints (step_time)"),
     "scaling": ("use fewer ranks per memory bus", _BIND, "use larger matrices"),
     "imbalance": ("check what else runs on the cores of that rank", "divide the work more evenly"),
     "serialisation": ("keep other work off the cores", _BIND),

@@ -50,6 +50,7 @@ PHASES = {  # shades of compute
 }
 CAUSES = {  # of lost time, beside its kinds
     "threads": "#999933",
+    "outside": "#b7a57a",
     "scaling": "#7fc4e8",
     "imbalance": "#6a3d9a",
     "serialisation": KINDS["wait"],

@@ -8,7 +8,7 @@ from pscale.analysis import messages
 from pscale.analysis.efficiency import LOSSES, balance, launches, phases
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load, records
-from pscale.config import Plan
+from pscale.config import Plan, Workload
 from pscale.report.markdown import render_markdown
 from pscale.results.store import read_part, write_part
 
@@ -22,7 +22,8 @@ def of_largest(findings, name):
 
 
 def values(lost):
-    return lost._replace(**{name: getattr(lost, name).value for name in ("useful", *LOSSES)})
+    known = {name: share.value for name in ("useful", *LOSSES) if (share := getattr(lost, name))}
+    return lost._replace(**known)
 
 
 def test_the_factors_of_the_tree_are_those_of_the_definitions(tmp_path):
@@ -103,8 +104,8 @@ def test_lost_time_is_the_tree_read_as_shares_of_the_step(tmp_path, late_ms):
     assert lost.useful == pytest.approx(min(tree.overall.value, tree.parallel.value))
     assert lost.useful + lost.scaling == pytest.approx(tree.parallel.value)
     assert lost.imbalance == pytest.approx(tree.communication.value - tree.parallel.value)
-    assert sum(getattr(lost, name) for name in ("useful", *LOSSES)) == pytest.approx(1)
-    assert min(getattr(lost, name) for name in LOSSES) >= 0
+    assert sum((getattr(lost, name) or 0.0) for name in ("useful", *LOSSES)) == pytest.approx(1)
+    assert min((getattr(lost, name) or 0.0) for name in LOSSES) >= 0
 
 
 def test_a_slow_rank_is_imbalance_though_it_costs_the_mean_of_two_ranks_as_much(tmp_path):
@@ -244,3 +245,36 @@ def test_balance_along_an_axis_compares_the_ranks_that_meet_on_it():
     assert balance(sizes, "dp", compute_s) == pytest.approx(10 / (2 + 2 + 4 + 4))
     assert balance(sizes, "pp", compute_s) == pytest.approx(10 / (3 + 4 + 3 + 4))
     assert balance(sizes, "pp+dp", compute_s) == pytest.approx(10 / 16)
+
+
+def test_what_a_launch_takes_outside_its_steps_is_a_loss_where_a_step_is_the_whole_launch(tmp_path):
+    program = Workload(command="./a", watch=True, step_time="wall")
+
+    def point(ranks, transfer_s, wall_s):
+        times = {"step_s": wall_s, "wall_s": wall_s}
+        return Point(
+            ranks=ranks,
+            scaling="strong",
+            compute_s=0.1 / ranks,
+            transfer_s=transfer_s,
+            workload=program,
+            row=times,
+        )
+
+    summary = summary_of(tmp_path / "run", [point(1, 0.0, 2.5), point(2, 0.01, 1.7)])  # 0.5 s beside 20 steps
+    base, lost = summary.rows("lost_time")
+    efficiency = 2.5 / (2 * 1.7)
+    assert (base.outside.value, base.useful.value) == pytest.approx((0, 1))
+    assert lost.useful.value == pytest.approx(efficiency)
+    assert lost.transfer.value == pytest.approx(20 * 0.01 / 1.7)
+    assert lost.outside.value == pytest.approx(0.5 / 1.7 - efficiency * 0.5 / 2.5)
+    assert lost.scaling.value == pytest.approx(0)
+
+
+def test_a_launch_that_is_watched_apart_says_what_is_lost_and_nothing_of_how_long_a_step_takes(tmp_path):
+    points = [Point(ranks=ranks, bad_repeats=[0], bad_status="watched") for ranks in (1, 2)]
+    summary = summary_of(tmp_path / "run", points)
+    assert [case.step_s.value for case in summary.rows("cases")] == pytest.approx([0.1, 0.1])
+    assert [case.launches for case in summary.rows("cases")] == [2, 2]
+    assert [case.failed for case in summary.rows("cases")] == [0, 0]
+    assert summary.complete

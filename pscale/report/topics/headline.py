@@ -24,6 +24,7 @@ _VISIBLE = 0.0005  # of a step
 COLOURS = {  # of the parts of a step: those of the figures, where they have the same meaning
     "useful": KINDS["compute"],
     "threads": CAUSES["threads"],
+    "outside": CAUSES["outside"],
     "scaling": CAUSES["scaling"],
     "imbalance": CAUSES["imbalance"],
     "serialisation": CAUSES["serialisation"],
