@@ -194,11 +194,15 @@ def _time(suite: Suite, round_s: float) -> str:
 
 
 def _heading(suite: Suite, cases: Sequence[Case]) -> str:
-    launches = f"{suite.repeat} launch{'es' * (suite.repeat != 1)} each"
+    counted = suite.repeat - suite.uncounted
+    launches = f"{counted} launch{'es' * (counted != 1)} each"
     if auto := suite.auto:
         figures = "step times" if suite.scaling == "throughput" else "efficiencies"
         launches = f"repeated until {figures} are known to ±{100 * auto.precision:.3g}%"
-    return f"{suite.scaling} scaling · {plural(len(cases), 'case')}, {launches}"
+    first = f", after {suite.uncounted} that do{'es' * (suite.uncounted == 1)} not count" * bool(
+        suite.uncounted
+    )
+    return f"{suite.scaling} scaling · {plural(len(cases), 'case')}, {launches}{first}"
 
 
 def _fitted(rows: Sequence[Mapping[str, str]], dispensable: Sequence[str], console: Console) -> Table:
