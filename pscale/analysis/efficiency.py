@@ -78,7 +78,8 @@ def launches(run: Run) -> pd.DataFrame:
 def _whole_launches(run: Run, table: pd.DataFrame) -> pd.DataFrame:
     """Let start and end of a launch be computing where its step time is that of the whole launch."""
     of_launch = [case for case, workload in workloads(run).items() if workload.times == WALL]
-    wall_s = table[_LAUNCH].join(run.cases.set_index(_LAUNCH)["wall_s"], on=_LAUNCH)["wall_s"]
+    walls_s = run.cases.drop_duplicates(_LAUNCH).set_index(_LAUNCH)["wall_s"]
+    wall_s = walls_s.reindex(pd.MultiIndex.from_frame(table[_LAUNCH])).to_numpy()
     outside_s = (wall_s - table["wall_s"]).clip(lower=0.0).where(table["case"].isin(of_launch)).fillna(0.0)
     moved = {name: table[name] + outside_s for name in _WHOLE_STEP}
     core_s = table["core_s"] + outside_s * table["ranks"] * table["threads"] / table["steps"]

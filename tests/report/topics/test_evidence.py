@@ -19,7 +19,7 @@ HALO = {
     "scaling": "strong",
     "workload": Workload(command="./halo 800"),
     "launch_noise": 0.01,
-    "row": {"batch": None, "tokens": None, "model_flops": None},
+    "row": {"batch": None, "tokens": None, "model_flops": None, "wall_s": None},
 }
 
 
