@@ -225,7 +225,7 @@ SCALES = {"n": 1e-9, "µ": 1e-6, "m": 1e-3, "k": 1e3, "K": 1 << 10, "M": 1e6, "G
 
 def number_in(words):
     """Return the number that a cell begins with, in a unit without prefix; None: it is another text."""
-    found = NUMBER.match(words)
+    found = NUMBER.match(re.sub(r" ± [\d.]+ (?=\D)", " ", words))  # 214.4 ± 7.2 ms
     return found and float(found[1].replace(",", "").replace("−", "-")) * SCALES.get(found[2], 1)
 
 
