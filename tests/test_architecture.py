@@ -109,7 +109,7 @@ PURE = {
     "predict": ("mesh.axis", "mesh.grid", "mesh.dry"),
 }
 LONGEST_FUNCTION = 60  # lines, with its docstring
-BUDGETS = {("analysis", "report"): (17_264, 76)}  # lines and files together: they only fall
+BUDGETS = {("analysis", "report"): (17_262, 76)}  # lines and files together: they only fall
 STANDARD_LIBRARY_ONLY_IN = {"subprocess": {"launch", "predict"}}
 
 

@@ -317,9 +317,6 @@ def _over(costs: Mapping[str, Any], base: Mapping[str, Any], name: str) -> float
     return costs[name] / base[name] if costs[name] is not None and base.get(name) else None
 
 
-_MILLION = 1e6
-
-
 class Proposal(NamedTuple):
     """What a proposal for compute time is about: the least efficiency, and how many units of work."""
 
@@ -348,7 +345,7 @@ def evidence(
         stated = all(costs[size["case"]]["work"] for size in members)
         for size in members:
             cost, demand = costs[size["case"]], judged.get(size["case"])
-            per, work = (_MILLION, cost["work"]) if stated else (1.0, size["relative_work"])
+            per, work = (1e6, cost["work"]) if stated else (1.0, size["relative_work"])
             whole = size["case"] in programs and programs[size["case"]].times == WALL
             hours = cost["core_s"].times(1 / 3600 / work)
             yield {
