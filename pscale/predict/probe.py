@@ -227,7 +227,8 @@ def _measured_by(probed: Sequence[Sequence[LaunchTimes]], kinds: int) -> str:
     """Say what computing was measured by."""
     steps = sum(len(_steps(launch)) for launches in probed for launch in launches)
     which = "each kind of rank" if len(probed) == kinds else f"{len(probed)} of {kinds} kinds of ranks"
+    count = sum(map(len, probed))
     return (
-        f"computing is measured: {steps} steps of {which}, alone, in {sum(map(len, probed))} launches; by "
+        f"computing is measured: {steps} steps of {which}, alone, in {count} launch{'es' * (count > 1)}; by "
         "how much ranks of a node slow each other down is left out"
     )
