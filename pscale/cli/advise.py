@@ -87,9 +87,8 @@ def advise(path: Path, chosen: SuiteOptions, options: AdviseOptions) -> None:
     console = new_console(highlight=False)
     memory = _Memory(here, limit_bytes)
     most = max(options.measure, SHOWN)
-    with Progress(
-        BarColumn(), TextColumn("{task.description}"), console=new_console(stderr=True)
-    ) as progress:
+    errors, columns = new_console(stderr=True), (BarColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
         task = progress.add_task(f"plans of {options.ranks} ranks …", total=None)
 
         def tell(best: int, predicted: int, bounded: int, left: int) -> None:
