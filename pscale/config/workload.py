@@ -145,8 +145,9 @@ class Workload:
     folder; `{{NAME}}` is `{NAME}`. It is split into arguments before values are put in, so a value is always
     two arguments."""
     build: Annotated[str, Text(r"[^\0]*[^\s\0][^\0]*", "a program with its arguments")] | None = None
-    """Command that makes the program or its input, such as `make -C {here} N={n}`: run once for each set of
-    the parameters that it names, in the suite's folder and before any launch. If it fails, its cases do."""
+    """Command that makes the program or its input, such as `mpicc -DN={n} -o mine-{n} mine.c`: run once for
+    each set of the parameters that it names, in the suite's folder and before any launch. If it fails, its
+    cases do."""
     stdin: FileName | None = None
     """File that rank 0 reads as standard input, relative to the suite's folder; its name may have `{…}` as
     the command. Null: it is empty, and reading it ends at once."""
