@@ -172,11 +172,11 @@ def scale(
     from pscale.cli import scale as command
     from pscale.cli.prepare import effort
     from pscale.cli.run import RunOptions
+    from pscale.config import Launch
 
     if not program:
         raise UsageError("name a program: pscale scale --ranks 1,2,4 -- ./a.out")
     launch = {"bind": bind.value, "launcher": launcher, "oversubscribe": oversubscribe, "warmup": warmup}
-    usual = {"bind": "core", "launcher": "auto", "oversubscribe": False, "warmup": 0}
     options = command.ScaleOptions(
         ranks=ranks,
         weak=weak,
@@ -187,7 +187,7 @@ def scale(
         rate=rate,
         watch=watch,
         threads=threads,
-        launch={name: value for name, value in launch.items() if value != usual[name]},
+        launch={name: value for name, value in launch.items() if value != getattr(Launch, name)},
         effort=effort(budget, quick=quick, precise=precise),
         site=site,
         save=save,
