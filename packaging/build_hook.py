@@ -83,8 +83,12 @@ class BuildHook(BuildHookInterface[Any]):
     ) -> subprocess.CompletedProcess[str]:
         target.parent.mkdir(parents=True, exist_ok=True)
         flags, links = (shlex.split(os.environ.get(name, "")) for name in ("CFLAGS", "LDFLAGS"))
-        command = [*compiler, *flags, "-shared", "-fPIC", *source, "-o", str(target), *links, "-ldl"]
-        return subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False)
+        built = target.with_name(f"{target.name}.{os.getpid()}")  # environments are made side by side
+        command = [*compiler, *flags, "-shared", "-fPIC", *source, "-o", str(built), *links, "-ldl"]
+        process = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False)
+        if process.returncode == 0:
+            built.replace(target)
+        return process
 
 
 def _compiler() -> list[str] | None:
