@@ -30,7 +30,7 @@ from pscale.predict.engine import predict as predict_case
 from pscale.predict.flows import predict_flows
 from pscale.predict.outlook import Outlook, outlook
 from pscale.predict.probe import empty_profile
-from pscale.predict.profile import Profile, calibrated, case_of, computes_as_calibrated
+from pscale.predict.profile import Profile, calibrated, computes_as_calibrated
 from pscale.predict.record import hash_of, recorded
 from pscale.predict.trust import replays, sentences
 from pscale.report.predictions import print_outlook, write_page
@@ -86,7 +86,7 @@ def predict(path: Path, chosen: SuiteOptions, reports: Path, options: PredictOpt
             return replace(made, checked_ranks=checked)
 
         found = [*map(predict_one, cases)]
-        bases = _bases(run, profile, found, predict_one)
+        bases = _bases(profile, found, predict_one)
     described = str(options.network or "")
     whole = outlook(
         found,
@@ -163,7 +163,7 @@ def profile_of(run: Run, bare: Path | None, here: Machine, *, anywhere: bool) ->
     for each in filter(None, () if anywhere else runs):
         _check_machine(each, here)
     profile = Profile.of_run(*runs)
-    case = case_of(run, profile.paces[0].case)
+    case = profile.cases[0]
     if anywhere or not computes_as_calibrated(case):
         return profile
     with new_console(stderr=True).status("measuring how fast this machine computes …"):
@@ -182,21 +182,19 @@ def _check_machine(run: Run, here: Machine) -> None:
 
 
 def _bases(
-    run: Run | None, profile: Profile, found: Sequence[Prediction], predict_one: Callable[[Case], Prediction]
+    profile: Profile, found: Sequence[Prediction], predict_one: Callable[[Case], Prediction]
 ) -> list[Prediction | None]:
     """Return for each case the one its efficiency refers to: of the same work on the least ranks.
 
     It is predicted or of the profile's run; None where there is no other. Throughput suites compare no sizes.
     """
-    traced = dict.fromkeys(pace.case for pace in profile.paces)
-    measured = [case_of(run, case) for case in traced] if run else []
     bases: dict[Hashable, Prediction | None] = {}
     for work, same in grouped(found, lambda each: _work(each.case)).items():
         if same[0].case.scaling == "throughput":
             bases[work] = None
             continue
         least = min(same, key=lambda each: each.case.ranks)
-        smaller = [case for case in measured if _work(case) == work and case.ranks < least.case.ranks]
+        smaller = [case for case in profile.cases if _work(case) == work and case.ranks < least.case.ranks]
         if smaller:
             bases[work] = predict_one(min(smaller, key=lambda case: case.ranks))
         else:

@@ -1,7 +1,9 @@
 """Computing that is measured at the shapes of a plan: a rank of each kind runs alone, its peers emulated.
 
-What a network and ranks on other cores do to a step is not in it: calls take the times of a run or of a
-described network, and ranks are late each by itself, as the steps of the probes were.
+What a network does to a step is not in it: calls take the times of a run or of a described network, and
+ranks are late each by itself, as the steps of the probes were. What slows computing, such as ranks on other
+cores, shifts traced cases too: a rank of one is probed in turn, and times are corrected by what it took in
+the run.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from pscale.analysis.wording import duration
 from pscale.config import Case, Inject, Jitter, Timing
 from pscale.mesh.grid import rank_at
 from pscale.predict.engine import paces_for
-from pscale.predict.observed import LaunchTimes, of_rank
+from pscale.predict.observed import LaunchTimes, RankTimes, of_rank
 from pscale.predict.profile import Distribution, Machine, Paces, Profile, SegmentTimes, parts_of
 from pscale.predict.step_program import Block, Segment, StepProgram, step_program
 from pscale.results import store
@@ -107,15 +109,24 @@ class Probes:
         self._profile, self._launch = profile, launch
         self._kinds: dict[str, list[Kind]] = {}  # by case
         self._found: dict[str, list[LaunchTimes]] = {}
+        self._references: dict[str, tuple[Case, Kind]] = {}  # traced, by case that is predicted
 
     def measure(self, cases: Sequence[Case], seconds: float) -> None:
-        """Probe the kinds of ranks of cases that the profile does not know, in so many seconds together."""
+        """Probe the kinds of ranks of cases that the profile does not know, in so many seconds together.
+
+        A rank of the traced case on the nearest number of ranks is probed in turn with those of each case.
+        """
         for case in sorted(cases, key=lambda case: case.ranks):
             self._kinds[case.id] = kinds_of(case)
         kinds = _distinct(kind for of_case in self._kinds.values() for kind in of_case)
         asked = [kind for kind in kinds if not self._is_known(kind)]
         if not asked:
             return
+        for case in cases:
+            traced = self._nearest(case)
+            if traced and not all(map(self._is_known, self._kinds[case.id])):
+                self._references[case.id] = traced, kinds_of(traced)[0]
+        asked = _distinct([*asked, *(kind for _, kind in self._references.values())])
         ends = time.monotonic() + seconds
         rounds = min(max(int(seconds / len(asked) / _LAUNCH_S), 1), _MOST_LAUNCHES)
         launches = [(kind, repeat) for repeat in range(rounds) for kind in asked]
@@ -127,14 +138,25 @@ class Probes:
 
     def profile_for(self, case: Case) -> Profile:
         """Return the profile to predict a case by: of computing, what its own kinds of ranks took."""
-        profile = self._profile
-        probed = [self._found[kind.name] for kind in self._kinds.get(case.id, ()) if kind.name in self._found]
+        profile, kinds = self._profile, self._kinds.get(case.id, ())
+        probed = [self._found[kind.name] for kind in kinds if not self._is_known(kind)]
         if not probed:
             return profile
+        reference = self._references.get(case.id)
+        factors = self._factors(*reference) if reference else []
+        if factors:
+            probed = [[*map(_times_longer, launches, factors)] for launches in probed]
         parts = parts_of([launch for launches in probed for launch in launches])
         longer_s = _longer_s(profile)
         segments = {key: _slowed(each, longer_s or 0.0) for key, each in parts.segments.items()}
-        notes = [_measured_by(probed, len(self._kinds[case.id]))]
+        notes = [_measured_by(probed, len(kinds))]
+        if reference and factors:
+            notes.append(
+                f"computing is multiplied by {np.median(factors):.2f}: so much longer ranks of "
+                f"{reference[0].label} took in the run than one alone in turn with these"
+            )
+        else:
+            notes.append("by how much ranks of a node slow each other down is left out")
         if any(each.overlapped and each.work for each in segments.values()):
             known = _UNKNOWN if longer_s is None else f"takes {duration(longer_s)} longer, as in the run"
             notes.append(f"computing while an exchange is under way {known}")
@@ -155,6 +177,27 @@ class Probes:
         same = kind.case.threads in profile.threads and kind.case.model.dtype in profile.dtypes
         works = {each.work for each in profile.segments.values()}
         return same and all(each.work in works for each in kind.segments if each.operations)
+
+    def _nearest(self, case: Case) -> Case | None:
+        """Return the traced case that tells most of how computing of a case is slowed."""
+        traced = self._profile.cases
+        same = [each for each in traced if each.threads == case.threads and not each.ghost.gflops]
+        return min(same, key=lambda each: abs(math.log(each.ranks / case.ranks)), default=None)
+
+    def _factors(self, traced: Case, reference: Kind) -> list[float]:
+        """Return for each launch of a traced rank alone by how much longer it computed in the run.
+
+        Computing while an exchange is under way is left out: a lone rank has no exchanges.
+        """
+        profile, segments = self._profile, reference.segments[1:]  # the first is between steps
+        plain = [place for place, each in enumerate(segments) if each.operations and not each.overlapped]
+        usual_s = sum(profile.segments[segments[place].key].times.mean for place in plain)
+        paces = [pace for pace in profile.paces if pace.case == traced.id]
+        slower = np.concatenate([(pace.common[:, None] * pace.own).ravel() for pace in paces])
+        in_run_s = usual_s * float(np.median(slower))
+        launches = self._found[reference.name]
+        alone_s = [float(np.median(each.ranks[0].segments[:, plain].sum(axis=1))) for each in launches]
+        return [in_run_s / each for each in alone_s] if in_run_s and all(alone_s) else []
 
     def _paces(self, case: Case, probed: Sequence[Paces]) -> Iterator[Paces]:
         """Yield launches of all ranks, each late by itself; how calls differ is that of the run."""
@@ -184,6 +227,16 @@ def _times(data: Path, kind: Kind, repeat: int) -> LaunchTimes:
     lengths = times.segments.sum(axis=1)
     first = min(steady(lengths).start, len(lengths) - 1)
     return LaunchTimes(case=case, repeat=repeat, program=kind.program, ranks=(times.since(first),))
+
+
+def _times_longer(launch: LaunchTimes, factor: float) -> LaunchTimes:
+    """Return a launch whose computing took so many times as long."""
+    return replace(launch, ranks=tuple(_rank_times_longer(each, factor) for each in launch.ranks))
+
+
+def _rank_times_longer(times: RankTimes, factor: float) -> RankTimes:
+    names = ("segments", "polls", "copies", "stalls", "between")
+    return replace(times, **{name: getattr(times, name) * factor for name in names})
 
 
 def _steps(launch: LaunchTimes) -> Vector:
@@ -228,7 +281,4 @@ def _measured_by(probed: Sequence[Sequence[LaunchTimes]], kinds: int) -> str:
     steps = sum(len(_steps(launch)) for launches in probed for launch in launches)
     which = "each kind of rank" if len(probed) == kinds else f"{len(probed)} of {kinds} kinds of ranks"
     count = sum(map(len, probed))
-    return (
-        f"computing is measured: {steps} steps of {which}, alone, in {count} launch{'es' * (count > 1)}; by "
-        "how much ranks of a node slow each other down is left out"
-    )
+    return f"computing is measured: {steps} steps of {which}, alone, in {count} launch{'es' * (count > 1)}"

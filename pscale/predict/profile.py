@@ -155,8 +155,8 @@ class Profile:
 
     `spread` is the standard deviation of the logarithm of a launch's step time around that of its case, known
     with `degrees` of freedom; NaN if every case had one launch. `steps_s` are the measured step times of all
-    good launches, by case. `dtypes` and `threads` are those of the traced cases. `notes` say what of the run
-    was left out. `calibration` is what this machine takes for other work, if that was measured.
+    good launches, by case. `dtypes` and `threads` are those of the traced `cases`. `notes` say what of the
+    run was left out. `calibration` is what this machine takes for other work, if that was measured.
     """
 
     origin: str
@@ -168,6 +168,7 @@ class Profile:
     ranks_of: Mapping[str, int]
     spread: float
     degrees: int
+    cases: tuple[Case, ...] = ()
     dtypes: tuple[str, ...] = ()
     threads: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
@@ -261,6 +262,7 @@ def _profile(run: Run) -> Profile:
         ranks_of={str(row["case"]): int(row["ranks"]) for row in records(steps[["case", "ranks"]])},
         spread=spread,
         degrees=degrees,
+        cases=tuple({launch.case.id: launch.case for launch in launches}.values()),
         dtypes=tuple(sorted({launch.case.model.dtype for launch in launches})),
         threads=tuple(sorted({launch.case.threads for launch in launches})),
         notes=tuple(notes),

@@ -99,6 +99,42 @@ def test_what_a_profile_knows_is_not_probed_again(probed):
     assert asked
 
 
+def test_a_traced_rank_is_probed_in_turn_and_computing_takes_as_much_longer_as_its_own_did(probed, tmp_path):
+    traced = on_plan(GPT, Plan(dp=2))
+    asked = replace(traced, train=replace(traced.train, batch=16))
+    known, _ = probed(traced)
+    launched = {}
+
+    def launch(kind, repeat, _):
+        order.append(kind.case.train.batch)
+        if kind.name not in launched:
+            launched[kind.name] = alone(kind, repeat, tmp_path / kind.name)
+        return launched[kind.name]
+
+    def measured(run):
+        probes = Probes(run, launch)
+        probes.measure([asked], 0.0)
+        return probes.profile_for(asked)
+
+    found = {}
+    for longer in (1, 100):
+        order = []
+        slower = {
+            key: replace(each, times=Distribution.of(longer * each.times.values))
+            for key, each in known.segments.items()
+        }
+        found[longer] = measured(replace(known, cases=(traced,), segments=slower))
+        assert order == [16, 8]
+    (block,) = step_program(asked).blocks
+    for each in block.step[1::2]:
+        times = [found[longer].segments[each.key].times.mean for longer in (1, 100)]
+        assert times[1] == pytest.approx(100 * times[0])
+    assert all("computing is multiplied by " in each.notes[-1] for each in found.values())
+    order = []
+    assert "is left out" in measured(replace(known, cases=(replace(traced, threads=2),))).notes[-1]
+    assert order == [16]
+
+
 def test_computing_during_exchanges_takes_as_much_longer_as_in_the_run(probed):
     case = on_plan(GPT, Plan(dp=2, zero=3))
     unknown, _ = probed(case)
