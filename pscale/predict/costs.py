@@ -111,6 +111,19 @@ class Costs:
         """Yield what was not measured, in sentences."""
         yield from self._notes
 
+    def longer(self) -> Costs | None:
+        """Return the costs looked up so far, each longer by its standard error; None: all were measured."""
+        segments, calls = self._segments.items(), self._calls.items()
+        if not any(cost.unsure_s for _, cost in segments) and not any(cost.unsure_s for _, cost in calls):
+            return None
+        found = Costs(self._profile, self._network)
+        found._segments = {key: replace(cost, values=cost.values + cost.unsure_s) for key, cost in segments}
+        found._calls = {
+            key: replace(cost, last=cost.last + cost.unsure_s, late=cost.late + cost.unsure_s)
+            for key, cost in calls
+        }
+        return found
+
     def segment(self, segment: Segment) -> SegmentCost:
         """Return the cost of a segment."""
         if segment.key not in self._segments:

@@ -121,7 +121,10 @@ def predict(
         walks.append(Walk(case, program, costs, paces, random, traced=not first).run())
     still = Walk(case, program, costs, _usual(program), None).run()
     lengths = np.concatenate([walk.lengths for walk in walks])
-    step_s = _interval(lengths, len(chosen), profile, still)
+    longer = costs.longer()
+    # What a stage waits for is as unsure as what the others compute: a walk tells, a sum over ranks does not.
+    unsure_s = usual_step_s(case, program, longer) - still.lengths.mean() if longer else 0.0
+    step_s = _interval(lengths, len(chosen), profile, still.certain_s, unsure_s)
     notes = [*profile.notes, *_unlike(case, profile), *costs.notes(), *(fabric.notes if fabric else ())]
     if all(pace.case != case.id for pace in chosen):
         notes.append("how much launches, steps and ranks differ is taken from other cases")
@@ -192,7 +195,7 @@ def _losses(spent: Mapping[str, float], still: Mapping[str, float], step_s: floa
     return {kind: seconds * step_s / total for kind, seconds in found.items() if seconds > 0}
 
 
-def _interval(lengths: Vector, sources: int, profile: Profile, still: Walk) -> Interval:
+def _interval(lengths: Vector, sources: int, profile: Profile, certain_s: float, unsure_s: float) -> Interval:
     """Return the step time of a launch: launches scatter as they did, and extrapolations miss as they do.
 
     However far these miss, a step takes no less than its computing that was measured and the bytes of calls
@@ -206,10 +209,10 @@ def _interval(lengths: Vector, sources: int, profile: Profile, still: Walk) -> I
     if not math.isfinite(reach):  # of every case there was one launch: steps of it stand for launches
         low, high = np.quantile(lengths, [1 - _WITHIN, _WITHIN])
         reach = math.log(high / low) / 2
-    unsure = float(stdtrit(math.inf, _WITHIN)) * still.unsure_s / value
+    unsure = float(stdtrit(math.inf, _WITHIN)) * unsure_s / value
     factor = math.exp(math.hypot(reach, unsure))
-    certain_s = min(still.certain_s, value) / math.exp(reach)
-    return Interval(value=value, low=max(value / factor, certain_s), high=value * factor)
+    least_s = min(certain_s, value) / math.exp(reach)
+    return Interval(value=value, low=max(value / factor, least_s), high=value * factor)
 
 
 def _timeline(case: Case, spans: Sequence[Row]) -> list[Row]:

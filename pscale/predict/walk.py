@@ -133,7 +133,6 @@ class Walk:
         self.spent: defaultdict[str, float] = defaultdict(float)
         self.transfers: defaultdict[str, float] = defaultdict(float)  # by verb and axis
         self.waits: defaultdict[tuple[int, str], float] = defaultdict(float)
-        self.unsure_s = 0.0  # of the mean rank's step, for what was not measured
         self.certain_s = 0.0  # of it, for computing that was, and bytes of blocking calls on a priced network
         self.spans: list[Row] = []
 
@@ -153,7 +152,6 @@ class Walk:
         for found in (self.spent, self.transfers, self.waits):
             for key in found:
                 found[key] /= len(self.paces) - 1  # type: ignore[index]
-        self.unsure_s /= len(self.paces) - 1
         self.certain_s /= len(self.paces) - 1
         return self
 
@@ -240,7 +238,6 @@ class _BlockWalk:
         self.clock += took
         if self.step:
             self._spend_computing(cost, _mean(took))
-            self.walk.unsure_s += self.share * cost.unsure_s
             self.walk.certain_s += 0.0 if cost.unsure_s else self.share * _mean(took)
 
     def _spend_computing(self, cost: SegmentCost, seconds: float) -> None:
@@ -252,7 +249,6 @@ class _BlockWalk:
     def _call(self, call: AxisCall, pace: Clocks) -> Generator[bool]:
         """Make a call, or rely on one that was started: in the end the clock is when the rank goes on."""
         cost = self.walk.costs.call(call, self.walk.program.size(call.axis))
-        self.walk.unsure_s += self.share * cost.unsure_s * (self.step > 0)
         if call.event == "call" and not _gives_only(call):
             self.walk.certain_s += self.share * cost.busy_s * (self.step > 0)
         pace = pace.reshape(-1, *[1] * (self.clock.ndim - 1))

@@ -202,10 +202,28 @@ def test_a_step_takes_no_less_than_its_computing_that_was_measured_however_unsur
     once = np.ones((1,) * (1 + len(program.sizes)))
     paces = [StepPaces(computing=[once] * len(program.blocks), calls=np.ones(1))] * 2
     still = Walk(case, program, costs, paces, None).run()
-    certain_s, still.unsure_s = still.certain_s, 100 * still.certain_s
-    interval = _interval(still.lengths, len(chosen), replace(profile, spread=0.01, degrees=9), still)
+    certain_s, known = still.certain_s, replace(profile, spread=0.01, degrees=9)
+    interval = _interval(still.lengths, len(chosen), known, certain_s, 100 * certain_s)
     assert 0.9 * certain_s < interval.low <= interval.value
     assert interval.high > 10 * interval.value
+
+
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_a_step_is_as_unsure_as_its_computing_whether_stages_compute_or_wait(run, stages, monkeypatch):
+    profile = replace(Profile.of_run(run), spread=1e-6, degrees=99)
+    case = case_of(run, profile.paces[0].case)
+    layers, plan = replace(case.model, layers=4), Plan(pp=stages)
+    other = replace(case, model=layers, plan=plan, ranks=stages, train=replace(case.train, micro_batches=1))
+    monkeypatch.setattr(_Rates, "error", lambda *_: 0.1)
+    free = {
+        key: replace(each, last=None, late=Distribution.of(np.zeros(1)))
+        for key, each in profile.calls.items()
+    }
+    times = {
+        key: replace(each, work=f"other {each.work}") for key, each in profile.segments.items() if each.work
+    }
+    step_s = predict(other, replace(profile, calls=free, segments=times), draws=40).step_s
+    assert math.log(step_s.high / step_s.value) == pytest.approx(1.645 * 0.1, rel=0.1)
 
 
 def test_a_step_takes_no_less_than_the_bytes_for_which_ranks_stop_at_the_bandwidth_of_the_network(run):
