@@ -13,7 +13,7 @@ from figures import blas
 from pscale.config import Case, Model, Plan, Train
 from pscale.mesh.self_axis import SelfMesh
 from pscale.nn import kernels
-from pscale.parallel.data_parallel import Replicated
+from pscale.parallel.zero import Replicas
 from pscale.training.build import Stage, build
 from pscale.worker.environment import use_kernels
 from pscale.worker.roofline import measure_gemm
@@ -30,7 +30,7 @@ class Runner:
         self.stage: Stage = build(model, Plan(), mesh)
         params = [unit.layer.params for unit in self.stage.units]
         case = Case(suite="step", label="plain", model=model, train=train)
-        self.replicas = Replicated(params, mesh, case)
+        self.replicas = Replicas(params, mesh, case)
         self.replicas.fill(case.train.seed)
         random = np.random.default_rng(2)
         self.x, self.targets = random.integers(0, model.vocabulary, (2, batch, model.sequence))

@@ -25,10 +25,10 @@ def test_every_strategy_offers_what_the_page_asks_of_one(name):
 def test_names_in_the_page_are_those_of_the_code():
     named = {
         "parallel/strategies.py": ["STRATEGIES", "buffer_bytes"],
-        "parallel/ranks.py": ["GROUPS", "make_replicas"],
+        "parallel/ranks.py": ["GROUPS"],
         "config/axes.py": ["AXES"],
-        "parallel/tensor.py": ["Shared"],
-        "training/units.py": ["_columns", "_leave", "loss"],
+        "parallel/tensor.py": ["ReplicatedLoss"],
+        "training/units.py": ["_column_parallel", "_reduce", "loss"],
         "config/plan.py": ["class Plan"],
         "config/choices.py": ["InSuite"],
         "parallel/schedule.py": ["class Timetable", "def actions"],

@@ -1,14 +1,9 @@
-"""What a rank needs of the strategies together: the axes they exchange over, and who holds its parameters.
-
-What strategies check and predict before a process starts is in `strategies`, which ranks need not import.
-"""
+"""The groups of ranks that strategies exchange over; what they check and predict is in `strategies`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import combinations
 
-from pscale.config import Case
 from pscale.config.axes import (
     ALL_AXES,
     BATCH_AXES,
@@ -20,13 +15,7 @@ from pscale.config.axes import (
     SETS,
     TOKEN_AXES,
 )
-from pscale.mesh.axis import Mesh
-from pscale.nn.offload.storage import Storage
-from pscale.nn.param import Param
-from pscale.parallel.data_parallel import Replicated
 from pscale.parallel.expert import SYNC
-from pscale.parallel.replicas import Replicas
-from pscale.parallel.zero import Sharded
 
 _REPEATING = (("tx",), ("ty",), ("tz",), ("tz", "tx"), ("tz", "ty"))
 _SHARD = HALVES["dp"][1]
@@ -52,14 +41,3 @@ GROUPS = (
         for more in ((), ("tp",), *_REPEATING)
     ),
 )
-
-
-def make_replicas(
-    units: Sequence[Sequence[Param]], mesh: Mesh, case: Case, storage: Storage | None = None
-) -> Replicas:
-    """Return who holds the parameters of this rank's units: every replica all of them, or a share.
-
-    The state of their optimizer is in memory, or in `storage` if the plan offloads it.
-    """
-    made = Sharded if case.plan.zero else Replicated
-    return made(units, mesh, case, storage if case.plan.offloads_state else None)

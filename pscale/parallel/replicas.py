@@ -1,11 +1,10 @@
-"""The seam between the training loop and the strategies that hold parameters on several ranks."""
+"""Calls as they are predicted, and parameters in groups that are summed and cut alike."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,62 +12,7 @@ from numpy.typing import NDArray
 from pscale.mesh.axis import Axis, Mesh
 from pscale.mesh.grid import spanned
 from pscale.nn import kernels
-from pscale.nn.param import Param, Share
-
-
-class Replicas(Protocol):
-    """A rank's copy, or share, of the parameters: their memory, their exchange and their update."""
-
-    def fill(self, seed: int, share: Share) -> None:
-        """Give every parameter its initial value, and `share` it with the ranks that hold it too."""
-        ...
-
-    def gather(self, unit: int) -> None:
-        """Make the weights of unit `unit` whole, before it runs forward or backward."""
-        ...
-
-    def release(self, unit: int, *, again: bool = False) -> None:
-        """Be told that the weights of unit `unit` are not needed for now: its forward is done.
-
-        `again`: that forward was one for a backward to come, which does again what was done before.
-        """
-        ...
-
-    def drop(self, unit: int) -> None:
-        """Be told that the micro-batch does not need the weights of unit `unit` again: backward used them."""
-        ...
-
-    def start_step(self) -> None:
-        """Begin a step: gradients are those of earlier steps."""
-        ...
-
-    def ready(self, unit: int, *, last: bool) -> None:
-        """Be told that gradients of unit `unit` are final for a micro-batch, the step's last if `last`."""
-        ...
-
-    def finish(self) -> None:
-        """Return when every gradient is the sum over all that hold its parameter."""
-        ...
-
-    def square_norm(self) -> float:
-        """Return the squared norm of the whole model's gradient."""
-        ...
-
-    def gradients(self) -> Iterator[tuple[Param, NDArray[np.floating]]]:
-        """Yield every parameter of this rank with its summed gradient, between `finish` and `update`."""
-        ...
-
-    def update(self, lr: float, scale: float) -> None:
-        """Do one optimizer step with the gradients times `scale`."""
-        ...
-
-    def weights(self) -> Iterator[tuple[Param, NDArray[np.floating]]]:
-        """Yield every parameter with its value, which may last until the next; every rank has to iterate."""
-        ...
-
-    def memory_bytes(self) -> dict[str, int]:
-        """Return what is held for `parameters`, `gradients`, `optimizer` and `exchange`."""
-        ...
+from pscale.nn.param import Param
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +43,16 @@ class Group:
     def params(self) -> list[Param]:
         """All parameters, in forward order."""
         return [param for unit in self.units.values() for param in unit]
+
+    @property
+    def slices(self) -> dict[int, slice]:
+        """Where each unit lies in flat memory of all parameters."""
+        slices, start = {}, 0
+        for unit, params in self.units.items():
+            stop = start + sum(param.size for param in params)
+            slices[unit] = slice(start, stop)
+            start = stop
+        return slices
 
 
 def square_norm(held: Iterable[tuple[NDArray[np.floating], int]], axis: Axis) -> float:

@@ -27,7 +27,7 @@ from pscale.parallel.tensor import AXIS, Exchange
 T_DIM = 1  # of activations (B, T, C)
 
 
-class EnterLinear:
+class GatheredLinear:
     """A product with all tokens of an input of which every rank has a slice of T."""
 
     def __init__(self, linear: Linear, axis: Axis, *, buffers: Buffers):
@@ -119,7 +119,7 @@ def _resized(x: Array, dim: int, size: int) -> tuple[int, ...]:
     return (*x.shape[:dim], size, *x.shape[dim + 1 :])
 
 
-class Leave(Exchange, Forgetful):
+class ReduceScatterToSlices(Exchange, Forgetful):
     """From partial sums to this rank's slice of the sum; backward gathers the slices' gradients."""
 
     def __init__(self, axis: Axis, dim: int = 0, *, buffers: Buffers):

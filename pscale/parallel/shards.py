@@ -178,7 +178,8 @@ class WholeWeights(Weights):
 
     def publish(self) -> None:
         """Begin to gather the updated shards."""
-        self._gathering.pending = self._axis.start_all_gather(self._shard, self._whole)
+        if self._axis.size > 1:
+            self._gathering.pending = self._axis.start_all_gather(self._shard, self._whole)
 
     def fill(self, seed: int, share: Share) -> None:
         """Set initial values."""

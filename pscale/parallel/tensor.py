@@ -1,9 +1,9 @@
 """Tensor parallelism (Shoeybi et al., 2019): every layer's weights cut over ranks that see the same tokens.
 
-The matrices of attention and MLP come in pairs, the first cut by columns and the second by rows, so that a
-pair needs one sum forward and one backward. At the ends of the model the table of tokens is cut by rows
-(tokens that are not here become zero, and `Leave` adds up) or by columns, and the loss is of logits that are
-cut. `sequence` has the form in which tokens are cut as well outside of the pairs.
+The matrices of attention and MLP come in pairs, the first cut by columns (ColumnParallelLinear of
+Megatron-LM) and the second by rows (RowParallelLinear): a pair needs one sum forward and one backward. At
+the ends of the model the table of tokens is cut by rows (tokens that are not here become zero, and a sum
+follows) or by columns, and the loss is of logits that are cut. `sequence` cuts tokens as well outside of the pairs.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Exchange:
         self.axis, self.buffers = axis, buffers
 
 
-class Enter(Exchange, Forgetful):
+class CopyToTensorAxis(Exchange, Forgetful):
     """From tokens that all ranks of the axis share to a layer cut by columns: identity, a sum backward."""
 
     def forward(self, x: Array) -> tuple[Array, None]:
@@ -67,7 +67,7 @@ class Enter(Exchange, Forgetful):
         return summed(dy, self.axis, self.buffers)
 
 
-class Leave(Exchange, Forgetful):
+class ReduceFromTensorAxis(Exchange, Forgetful):
     """From a layer cut by rows to the sum that all ranks of the axis share: a sum, and identity backward."""
 
     def forward(self, x: Array) -> tuple[Array, None]:
@@ -88,7 +88,7 @@ def summed(x: Array, axis: Axis, buffers: Buffers) -> Array:
     return y
 
 
-class Shared:
+class ReplicatedLoss:
     """A loss that all ranks of `axis` compute alike; each reports its share: sums over ranks are right."""
 
     def __init__(self, loss: Loss, axis: Axis):
@@ -151,7 +151,7 @@ def buffer_bytes(case: Case, rank: int) -> int:
     return sharding.activation_bytes(case)
 
 
-class JoinColumns(Exchange):
+class GatherFromTensorAxis(Exchange):
     """From this rank's columns of all tokens, (B, T, C / size), to all columns: a gather."""
 
     def forward(self, x: Array) -> tuple[Array, None]:

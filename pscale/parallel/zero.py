@@ -1,4 +1,7 @@
-"""ZeRO and fully sharded data parallelism: replicas share the optimizer's state, gradients and parameters."""
+"""Data parallelism: replicas hold all parameters, or share optimizer state, gradients, weights (ZeRO).
+
+Rajbhandari et al., ZeRO, 2020; Zhao et al., PyTorch FSDP, 2023. Plain replicas hold shards of one rank.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from dataclasses import dataclass
 from numpy.typing import DTypeLike
 
 from pscale.config import Case
-from pscale.config.axes import ALL_AXES, SETS
+from pscale.config.axes import ALL_AXES, PARAMETER_AXES, SETS
 from pscale.dtypes import dtype_of
 from pscale.mesh.axis import Axis, Mesh
 from pscale.nn.buffers import Array, zeros
@@ -18,8 +21,10 @@ from pscale.nn.optimizers import make_optimizer
 from pscale.nn.optimizers.base import Elsewhere
 from pscale.nn.optimizers.state import Flat
 from pscale.nn.param import Param, Share, views
+from pscale.parallel.compression import make_compressed
 from pscale.parallel.gradients import Gradients, ShardedGradients, WholeGradients
 from pscale.parallel.precision import gradient_dtype
+from pscale.parallel.reduction import make_reduction
 from pscale.parallel.replicas import Group, grouped, square_norm
 from pscale.parallel.shards import Pool, ShardedUnit, ShardedWeights, Weights, WholeWeights
 
@@ -39,35 +44,57 @@ class Piece:
         return Flat(self.weights.own, self.gradients.own, self.unit.params, self.unit.owned.start)
 
 
-class ShardedGroup:
-    """What a rank has of one group of parameters: `pieces` by number of the unit, and their `optimizer`."""
+class ParameterGroup:
+    """What a rank has of one group of parameters: their `pieces`, the sum of gradients, the `optimizer`.
+
+    Ranks that share them have a piece for each unit, and sum each by itself. Replicas have one of all units,
+    a shard of one rank, and the `reduction` of the plan.
+    """
 
     def __init__(self, group: Group, mesh: Mesh, case: Case, storage: Storage | None):
-        shared = tuple(axis for axis in group.sync if axis != SETS)
-        axis, sets = mesh.axis(*shared), mesh.axis(*(axis for axis in group.sync if axis == SETS))
-        units = [ShardedUnit(params=params, axis=axis) for params in group.units.values()]
+        plan, shares = case.plan, case.plan.zero > 0
+        shared = tuple(axis for axis in group.sync if axis != SETS) if shares else ()
+        sets = tuple(axis for axis in group.sync if axis == SETS) if shares else ()
+        axis, self._replicas = mesh.axis(*shared), mesh.axis(*(() if shares else group.sync))
+        params = list(group.units.values()) if shares else [group.params]
+        units = [ShardedUnit(params=each, axis=axis) for each in params]
         self._memory = _Memory(units, case)
-        different = {"pp", *group.cut, *shared}
-        copies = math.prod(size for axis, size in mesh.sizes.items() if axis not in different)
-        made = zip(units, self._memory.weights(), self._memory.gradients(sets), strict=True)
-        self.pieces = {
-            number: Piece(unit=unit, weights=weights, gradients=gradients, copies=copies)
-            for number, (unit, weights, gradients) in zip(group.units, made, strict=True)
-        }
-        flats = [piece.owned for piece in self.pieces.values()]
+        counting, different = mesh.sizes if shares else PARAMETER_AXES, {"pp", *group.cut, *shared}
+        copies = math.prod(mesh.sizes.get(each, 1) for each in counting if each not in different)
+        made = zip(units, self._memory.weights(), self._memory.gradients(mesh.axis(*sets)), strict=True)
+        self.pieces = [
+            Piece(unit=unit, weights=weights, gradients=gradients, copies=copies)
+            for unit, weights, gradients in made
+        ]
+        self.by_unit = dict(zip(group.units, self.pieces, strict=True)) if shares else {}
+        grad, shapes = self.pieces[0].gradients.own, [param.shape for param in group.params]
+        self._compressed = make_compressed(plan, grad, shapes, self._replicas)
+        self.reduction = self._compressed or make_reduction(plan, grad, group.slices, self._replicas)
         elsewhere = Elsewhere(shards=axis, cuts=mesh.axis(*group.cut))
-        self.optimizer = make_optimizer(case.train, flats, elsewhere, storage)
+        self.optimizer = make_optimizer(
+            case.train, [piece.owned for piece in self.pieces], elsewhere, storage
+        )
 
     @property
     def exchange_bytes(self) -> int:
-        """Return what was ever allocated for weights and gradients that are here for a while."""
-        return self._memory.exchange_bytes
+        """Return what was ever allocated for sums, and for weights and gradients that do not stay."""
+        return self._memory.exchange_bytes + self.reduction.buffer_bytes
+
+    def gradients(self) -> Iterator[tuple[Piece, Array]]:
+        """Yield this rank's shards of the sums; what compression holds back on any rank is added to them."""
+        for piece in self.pieces:
+            total = piece.gradients.own
+            if self._compressed is not None:
+                total = self._compressed.held_back.copy()
+                self._replicas.all_reduce(total)
+                total += piece.gradients.own
+            yield piece, total
 
 
 class _Memory:
     """The memory of a group's units: what stays in one piece, and pools for what is here for a while.
 
-    A group of one rank holds all.
+    A shard of one rank is whole.
     """
 
     def __init__(self, units: Sequence[ShardedUnit], case: Case):
@@ -113,11 +140,11 @@ class _Memory:
         return zip(self._units, zeros(sizes, dtype), strict=True)
 
 
-class Sharded:
-    """Every rank of a group's axis owns one shard of each unit; implements `Replicas`.
+class Replicas:
+    """A rank's copy, or share, of the parameters: their memory, their exchange and their update.
 
     With `zero` 1 the optimizer's state is in shards, with 2 also the gradients, with 3 also the weights: they
-    are gathered for each use. A group of one rank holds all, and exchanges nothing.
+    are gathered for each use. Without, every replica has all of them: a shard of one rank.
 
     While a unit computes, the next one is gathered. Which that is, the first step shows: every step uses the
     units in the same order.
@@ -126,13 +153,16 @@ class Sharded:
     def __init__(
         self, units: Sequence[Sequence[Param]], mesh: Mesh, case: Case, storage: Storage | None = None
     ):
-        self._groups = [ShardedGroup(group, mesh, case, storage) for group in grouped(units, mesh)]
+        """Take memory for the parameters of this rank's units; `storage` is for what the plan offloads."""
+        storage = storage if case.plan.offloads_state else None
+        self._groups = [ParameterGroup(group, mesh, case, storage) for group in grouped(units, mesh)]
         self._units = [
-            [group.pieces[number] for group in self._groups if number in group.pieces]
+            [group.by_unit[number] for group in self._groups if number in group.by_unit]
             for number in range(len(units))
         ]
-        self._pieces = [piece for unit in self._units for piece in unit]
-        self._everywhere = mesh.axis(*ALL_AXES)
+        pieces = self._units if case.plan.zero else [group.pieces for group in self._groups]
+        self._pieces = [piece for each in pieces for piece in each]
+        self._different = mesh.axis(*(ALL_AXES if case.plan.zero else PARAMETER_AXES))
         self._reducing: list[Gradients] = []  # of the unit that ran backward last
         self._moving: list[Weights | Gradients] = []
         self._order: list[int] = []  # units in the order of their gathers in a step
@@ -154,7 +184,10 @@ class Sharded:
         self._prefetch()
 
     def release(self, unit: int, *, again: bool = False) -> None:
-        """Free the weights of unit `unit` unless they are kept for backward."""
+        """Free the weights of unit `unit` unless they are kept for backward.
+
+        `again`: the forward that used them was one for a backward to come, which repeats an earlier one.
+        """
         for piece in self._units[unit]:
             piece.weights.release(again=again)
         self._progress()
@@ -174,13 +207,19 @@ class Sharded:
             piece.gradients.start_step()
 
     def ready(self, unit: int, *, last: bool) -> None:
-        """Begin to sum the gradients of unit `unit`; those of the unit before are there now."""
+        """Begin to sum the gradients of unit `unit`, final for a micro-batch, the step's last if `last`.
+
+        Those of the unit before are there now.
+        """
         for gradients in self._reducing:
             gradients.settle()
         self._reducing = [piece.gradients for piece in self._units[unit]]
         for piece in self._units[unit]:
             piece.gradients.reduce(last=last)
             self._moving.append(piece.gradients)
+        if last:
+            for group in self._groups:
+                group.reduction.ready(unit)
         self._progress()
 
     def finish(self) -> None:
@@ -192,17 +231,19 @@ class Sharded:
             piece.weights.settle()
         for piece in self._pieces:
             piece.gradients.finish()
+        for group in self._groups:
+            group.reduction.finish()
 
     def square_norm(self) -> float:
-        """Sum the squares of all shards."""
-        return square_norm(((piece.gradients.own, piece.copies) for piece in self._pieces), self._everywhere)
+        """Return the squared norm of the whole model's gradient."""
+        return square_norm(((piece.gradients.own, piece.copies) for piece in self._pieces), self._different)
 
     def update(self, lr: float, scale: float) -> None:
         """Update this rank's shards; those that others hold whole travel while the next are updated."""
         for group in self._groups:
             group.optimizer.begin(lr, scale)
         for group in self._groups:
-            for index, piece in enumerate(group.pieces.values()):
+            for index, piece in enumerate(group.pieces):
                 group.optimizer.apply(index)
                 piece.weights.publish()
                 self._moving.append(piece.weights)
@@ -212,12 +253,12 @@ class Sharded:
 
     def gradients(self) -> Iterator[tuple[Param, Array]]:
         """Yield every parameter with its summed gradient, gathered by unit; between finish and update."""
-        for piece in self._pieces:
-            own = piece.gradients.own
-            shard, whole = zeros([piece.unit.layout.shard, piece.unit.layout.padded], own.dtype)
-            shard[: own.size] = own
-            piece.unit.axis.all_gather(shard, whole)
-            yield from views(piece.unit.params, whole)
+        for group in self._groups:
+            for piece, own in group.gradients():
+                shard, whole = zeros([piece.unit.layout.shard, piece.unit.layout.padded], own.dtype)
+                shard[: own.size] = own
+                piece.unit.axis.all_gather(shard, whole)
+                yield from views(piece.unit.params, whole)
 
     def weights(self) -> Iterator[tuple[Param, Array]]:
         """Yield every parameter with its value, whole until the next is asked for; outside steps."""

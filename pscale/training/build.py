@@ -17,7 +17,7 @@ from pscale.nn.param import Deferred
 from pscale.nn.routing import Tally
 from pscale.parallel.pipeline import stage_units, timetable
 from pscale.parallel.recompute import Segment, segments
-from pscale.parallel.replicas import Replicas
+from pscale.parallel.zero import Replicas
 from pscale.training.units import Units
 
 

@@ -89,7 +89,9 @@ class GridUnits(Units):
         position = make("position", (T, C), draw, scheme.positions, scheme.outside.rows)
         axis = self.mesh.axis(*scheme.table.rows)
         repeated = scheme.looked_up == scheme.outside.rows
-        leave: Layer = (tensor.Leave if repeated else sequence.Leave)(axis, buffers=buffers)
+        leave: Layer = (tensor.ReduceFromTensorAxis if repeated else sequence.ReduceScatterToSlices)(
+            axis, buffers=buffers
+        )
         tokens = Tokens(token, first=self._share(V, scheme.table.rows).start, buffers=buffers)
         here = SlicedInput(tokens, partial(self._part, rows=scheme.looked_up))
         return Chain(here, leave, Positions(position, runs=[slice(0, T)], buffers=buffers))
@@ -99,14 +101,16 @@ class GridUnits(Units):
         scheme, buffers = self.scheme, self.buffers
         if self.model.kind == "block":
             mean = MeanSquare(buffers=buffers, ranks=count(scheme.outside.columns, self.mesh.sizes))
-            return tensor.Shared(SlicedTargets(mean, self._outside), self._repeating(scheme.outside.axes))
+            return tensor.ReplicatedLoss(
+                SlicedTargets(mean, self._outside), self._repeating(scheme.outside.axes)
+            )
         axis = self.mesh.axis(*scheme.inside.columns)
         first = self._share(self.model.vocabulary, scheme.inside.columns).start
         entropy: Loss = CrossEntropy(buffers=buffers)
         if axis.size > 1:
             entropy = ParallelCrossEntropy(axis, first=first, buffers=buffers)
         mine = SlicedTargets(entropy, partial(self._part, rows=scheme.inside.rows))
-        return tensor.Shared(mine, self._repeating(scheme.inside.rows))
+        return tensor.ReplicatedLoss(mine, self._repeating(scheme.inside.rows))
 
     def _repeating(self, axes: tuple[str, ...]) -> Axis:
         """Return the ranks of the grid that compute the same where those along `axes` do not."""
@@ -115,12 +119,12 @@ class GridUnits(Units):
     def _parameters(self, number: int) -> GridParameters:
         return GridParameters(plan=self.plan, mesh=self.mesh, unit=number)
 
-    def _columns(self, weight: Param, bias: Param | None = None) -> Layer:
+    def _column_parallel(self, weight: Param, bias: Param | None = None) -> Layer:
         """Return a product that leads into a pair."""
         product = make_product(self.plan, self.mesh, self.scheme.into, buffers=self.buffers)
         return MatrixLinear(weight, bias, product, buffers=self.buffers)
 
-    def _rows(self, weight: Param) -> tuple[Layer]:
+    def _row_parallel(self, weight: Param) -> tuple[Layer]:
         """Return a product that leads out of a pair."""
         product = make_product(self.plan, self.mesh, self.scheme.out_of, buffers=self.buffers)
         return (MatrixLinear(weight, None, product, buffers=self.buffers),)

@@ -22,9 +22,8 @@ from pscale.nn.offload.storage import Storage
 from pscale.nn.optimizers import learning_rate
 from pscale.parallel.context.form import layout_of
 from pscale.parallel.pipeline import Boundary, activation_shape, timetable
-from pscale.parallel.ranks import make_replicas
-from pscale.parallel.replicas import Replicas
 from pscale.parallel.schedule import Action
+from pscale.parallel.zero import Replicas
 from pscale.training.build import Passes, Stage, build
 from pscale.training.step_records import ExpertLoad, LossScaling
 
@@ -180,7 +179,7 @@ def assemble(
         stage=stage,
         boundary=boundary,
         batches=sequence_share(batches, layout.runs(mesh.axis("cp").rank), layout.sequence),
-        replicas=make_replicas([unit.layer.params for unit in stage.units], mesh, case, storage),
+        replicas=Replicas([unit.layer.params for unit in stage.units], mesh, case, storage),
         storage=storage,
         offloader=ActivationOffloader(stage.buffers, storage if plan.offloads_activations else None),
         recorder=recorder,

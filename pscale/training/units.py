@@ -23,7 +23,7 @@ from pscale.parallel.collectives import Collectives, Nothing
 from pscale.parallel.context.form import AttentionShare, attention, layout_of
 from pscale.parallel.context.layout import runs_of
 from pscale.parallel.sequence import SlicedInput, SlicedTargets
-from pscale.parallel.tensor import ColumnsToSlices, JoinColumns, ParallelCrossEntropy
+from pscale.parallel.tensor import ColumnsToSlices, GatherFromTensorAxis, ParallelCrossEntropy
 from pscale.training.parameters import DEVIATION, Parameters
 
 
@@ -68,13 +68,13 @@ class Units:
         token = make("token", (self.model.vocabulary, C), draw, split=0 if by_rows else 1)
         position = make("position", (self.model.sequence, C), draw)
         first = self._vocabulary().start if by_rows else 0
-        join = ColumnsToSlices if self.sliced else JoinColumns
+        join = ColumnsToSlices if self.sliced else GatherFromTensorAxis
         runs: Sequence[slice] = self.layout.runs(self.context.rank)
         if self.sliced:
             runs = runs_of(runs, self.tensor.size, self.tensor.rank)
         return Chain(
             Tokens(token, first=first, buffers=self.buffers),
-            self._leave() if by_rows else join(self.tensor, buffers=self.buffers),
+            self._reduce() if by_rows else join(self.tensor, buffers=self.buffers),
             Positions(position, runs=runs, buffers=self.buffers),
         )
 
@@ -85,12 +85,12 @@ class Units:
         last = DEVIATION / math.sqrt(2 * depth)
         attention = (
             own.norm("attention.norm", C, buffers),
-            self._columns(
+            self._column_parallel(
                 own.matrix("qkv.weight", C, 3 * C, split=1, groups=3),
                 own.bias("qkv.bias", 3 * C, split=0, groups=3),
             ),
             self._attention(),
-            *self._rows(own.matrix("projection.weight", C, C, last, split=0)),
+            *self._row_parallel(own.matrix("projection.weight", C, C, last, split=0)),
         )
         bias = own.bias("projection.bias", C)
         attend = Residual(*interspersed(attention, self.mesh), bias=bias, buffers=buffers)
@@ -99,9 +99,9 @@ class Units:
             return Chain(attend, Residual(own.norm("mlp.norm", C, buffers), mixture, buffers=buffers))
         mlp = (
             own.norm("mlp.norm", C, buffers),
-            self._columns(own.matrix("up.weight", C, 4 * C, split=1)),
+            self._column_parallel(own.matrix("up.weight", C, 4 * C, split=1)),
             BiasGelu(own.bias("up.bias", 4 * C, split=0), buffers=buffers),
-            *self._rows(own.matrix("down.weight", 4 * C, C, last, split=0)),
+            *self._row_parallel(own.matrix("down.weight", 4 * C, C, last, split=0)),
         )
         bias = own.bias("down.bias", C)
         return Chain(attend, Residual(*interspersed(mlp, self.mesh), bias=bias, buffers=buffers))
@@ -110,7 +110,7 @@ class Units:
         """Return the final norm and the product that makes logits."""
         own, C = self._parameters(number), self.model.width
         weight = own.matrix("head.weight", C, self.model.vocabulary, split=1, hidden=False)
-        return Chain(own.norm("norm", C, self.buffers), self._columns(weight))
+        return Chain(own.norm("norm", C, self.buffers), self._column_parallel(weight))
 
     def loss(self) -> Loss:
         """Return the loss; where several tensor ranks compute the same, each reports its share."""
@@ -121,11 +121,11 @@ class Units:
             return CrossEntropy(buffers=buffers) if tokens else MeanSquare(buffers=buffers)
         if tokens:
             first = self._vocabulary().start
-            return tensor.Shared(ParallelCrossEntropy(axis, first=first, buffers=buffers), axis)
+            return tensor.ReplicatedLoss(ParallelCrossEntropy(axis, first=first, buffers=buffers), axis)
         loss = MeanSquare(buffers=buffers)
         if self.sliced:
             return SlicedTargets(loss, partial(sequence.slice_of, axis=axis))
-        return tensor.Shared(loss, axis)
+        return tensor.ReplicatedLoss(loss, axis)
 
     def _parameters(self, number: int) -> Parameters:
         return Parameters(plan=self.plan, mesh=self.mesh, unit=number)
@@ -187,22 +187,22 @@ class Units:
         """Return this rank's tokens of the vocabulary."""
         return share(self.model.vocabulary, self.tensor.size, self.tensor.rank)
 
-    def _columns(self, weight: Param, bias: Param | None = None) -> Layer:
+    def _column_parallel(self, weight: Param, bias: Param | None = None) -> Layer:
         """Return a product with a weight cut by columns, of what tensor ranks have in common."""
         linear = Linear(weight, bias, buffers=self.buffers)
         if self.sliced:
-            return sequence.EnterLinear(linear, self.tensor, buffers=self.buffers)
-        return Chain(tensor.Enter(self.tensor, buffers=self.buffers), linear)
+            return sequence.GatheredLinear(linear, self.tensor, buffers=self.buffers)
+        return Chain(tensor.CopyToTensorAxis(self.tensor, buffers=self.buffers), linear)
 
-    def _rows(self, weight: Param) -> Sequence[Layer]:
+    def _row_parallel(self, weight: Param) -> Sequence[Layer]:
         """Return a product with a weight cut by rows, and the way out of it."""
-        return Linear(weight, buffers=self.buffers), self._leave()
+        return Linear(weight, buffers=self.buffers), self._reduce()
 
-    def _leave(self) -> Layer:
+    def _reduce(self) -> Layer:
         """Return the way from partial products of tensor ranks to what they have in common."""
         if self.sliced:
-            return sequence.Leave(self.tensor, sequence.T_DIM, buffers=self.buffers)
-        return tensor.Leave(self.tensor, buffers=self.buffers)
+            return sequence.ReduceScatterToSlices(self.tensor, sequence.T_DIM, buffers=self.buffers)
+        return tensor.ReduceFromTensorAxis(self.tensor, buffers=self.buffers)
 
 
 Array = NDArray[np.floating]

@@ -20,7 +20,7 @@ from pscale.nn.offload.storage import Storage
 from pscale.parallel import recompute
 from pscale.parallel.ranks import GROUPS
 from pscale.parallel.recompute import executed_flops
-from pscale.parallel.replicas import Replicas
+from pscale.parallel.zero import Replicas
 from pscale.training.trainer import Trainer, assemble
 from pscale.worker.kernel_profile import profile_kernels
 from pscale.worker.measure import Measured, measure, recording_call_s, recording_ratio, warm_up

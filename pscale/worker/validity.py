@@ -15,8 +15,8 @@ from pscale.config.axes import SAME_TOKEN_AXES
 from pscale.dtypes import compute_dtype
 from pscale.mesh.axis import Array, Axis, Mesh
 from pscale.nn.param import Param
-from pscale.parallel.replicas import Replicas
-from pscale.parallel.tensor import Shared
+from pscale.parallel.tensor import ReplicatedLoss
+from pscale.parallel.zero import Replicas
 from pscale.ranges import as_ranges, numbers_in
 from pscale.training.trainer import Trainer
 from pscale.worker.environment import unmet
@@ -139,7 +139,7 @@ def loss_spread(trainer: Trainer[Recorder], stop: int, mesh: Mesh) -> float:
     """Return the largest relative difference between losses of the ranks that compute the same."""
     spread = 0.0
     shared = trainer.stage.loss
-    if isinstance(shared, Shared) and trainer.expert_load.alike(shared.axis.size):
+    if isinstance(shared, ReplicatedLoss) and trainer.expert_load.alike(shared.axis.size):
         high, low = _extremes(shared.axis, trainer.losses[:stop])
         spread = ((high - low) / np.where(high == 0, 1.0, np.abs(high))).max(initial=0.0)
     return float(_extremes(mesh.world, np.array([spread]))[0][0])

@@ -9,8 +9,7 @@ from thread_mesh import run_ranks
 
 from pscale.config import Case, Model, Plan
 from pscale.errors import PlanError
-from pscale.parallel import compression, sharding
-from pscale.parallel import data_parallel as data
+from pscale.parallel import compression, sharding, zero
 from pscale.parallel.compression import make_compressed
 from pscale.parallel.compression.codecs import BLOCK, ROUNDINGS, Blocks, Largest
 from pscale.parallel.compression.error_feedback import LowRank
@@ -193,7 +192,7 @@ def test_training_is_that_of_a_simulation_and_calls_and_memory_are_those_predict
     def simulated(plan, grad, _, axis):
         return Simulated(plan, grad, axis) if axis.size > 1 else None
 
-    monkeypatch.setattr(data, "make_compressed", simulated)
+    monkeypatch.setattr(zero, "make_compressed", simulated)
     expected = train(case, plan, tmp_path)
     weights = [name for name in run.tensors if name[0] == "weights"]
     assert all(np.array_equal(run.tensors[name], expected.tensors[name]) for name in weights)

@@ -4,9 +4,10 @@ from thread_mesh import run_ranks
 
 from pscale.config import Case, Model, Plan, Train
 from pscale.errors import PlanError
-from pscale.parallel.data_parallel import Replicated, calls
+from pscale.parallel.data_parallel import calls
 from pscale.parallel.reduction import buckets, make_reduction
 from pscale.parallel.strategies import check
+from pscale.parallel.zero import Replicas
 from pscale.results.events import Kind
 from pscale.training.build import build
 from pscale.worker.recorder import Recorder
@@ -68,7 +69,7 @@ def test_predicted_calls_and_bytes_are_those_that_are_made(reduction, dp):
 
     def one(mesh):
         units = [unit.layer.params for unit in build(MODEL, case.plan, mesh).units]
-        replicas = Replicated(units, mesh, case)
+        replicas = Replicas(units, mesh, case)
         replicas.fill(case.train.seed, lambda _: None)
         recorders[mesh.world.rank].enabled = True
         for unit in reversed(range(len(units))):

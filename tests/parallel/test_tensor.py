@@ -71,7 +71,7 @@ def test_the_loss_of_logits_that_are_cut_is_that_of_the_whole(ranks):
     np.testing.assert_allclose(np.concatenate(parts, axis=-1), gradient, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("layer", [tensor.Enter, tensor.Leave])
+@pytest.mark.parametrize("layer", [tensor.CopyToTensorAxis, tensor.ReduceFromTensorAxis])
 def test_what_somebody_else_holds_is_not_summed_in_place(layer):
     buffers = Buffers()
 
@@ -83,7 +83,7 @@ def test_what_somebody_else_holds_is_not_summed_in_place(layer):
     x = np.ones((1, 2, 3))
     mine = hand(x, buffers)
     made = layer(Doubling("tp"), buffers=buffers)
-    act = made.forward if layer is tensor.Leave else lambda x: (made.backward(x, None), None)
+    act = made.forward if layer is tensor.ReduceFromTensorAxis else lambda x: (made.backward(x, None), None)
     y, _ = act(mine)
     np.testing.assert_array_equal(y, 2 * x)
     np.testing.assert_array_equal(mine, x)

@@ -130,7 +130,7 @@ def test_between_steps_only_shards_stay(stage, tmp_path):
 def test_what_stays_of_all_units_lies_in_one_piece_of_memory_for_each_purpose(stage, tmp_path):
     trainer, _ = trainer_of(tmp_path, zero=stage)
     [group] = trainer.replicas._groups
-    pieces = group.pieces.values()
+    pieces = group.pieces
     assert len(pieces) == len(trainer.stage.units)
     weights, gradients = ([getattr(each, kind).own for each in pieces] for kind in ("weights", "gradients"))
     moments = group.optimizer.state

@@ -2,13 +2,11 @@
 
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from plans import BLOCK, LINEAR, TEXT, assert_is_serial, error_of, on_plan, serial
 
 from pscale.config import Plan
-from pscale.mesh.self_axis import SelfAxis
-from pscale.parallel.reduction import AllReduce
+from pscale.parallel.reduction import Reduction
 
 
 @pytest.mark.parametrize("case", [TEXT, BLOCK, LINEAR], ids=lambda case: case.model.kind)
@@ -29,8 +27,8 @@ def test_training_makes_the_loss_fall(folder):
 
 def test_a_missing_reduction_is_caught(folder):
     def forget_to_reduce(trainer):
-        for held in trainer.replicas._held:
-            held.reduction = AllReduce(np.zeros(1), SelfAxis(""))
+        for held in trainer.replicas._groups:
+            held.reduction = Reduction()
         return trainer
 
     error, spread = error_of(TEXT, Plan(dp=2), folder, forget_to_reduce)

@@ -10,7 +10,6 @@ from pscale.config import Data, Matrix, Model, Plan, Train
 from pscale.errors import PlanError
 from pscale.nn import counts
 from pscale.nn.optimizers.base import Elsewhere
-from pscale.parallel import data_parallel as data
 from pscale.parallel import zero
 from pscale.parallel.strategies import check
 from pscale.training.prediction import memory_bytes
@@ -94,24 +93,24 @@ def test_rates_follow_the_batch_and_the_step_under_every_plan(optimizer, folder)
 
 
 MISSING = [
-    (Plan(dp=2, zero=1), zero, "shards"),
-    (Plan(tp=2), data, "cuts"),
-    (Plan(tp=2, dp=2, zero=3), zero, "cuts"),
-    (Plan(matrix=Matrix(tx=2, ty=2)), data, "cuts"),
+    (Plan(dp=2, zero=1), "shards"),
+    (Plan(tp=2), "cuts"),
+    (Plan(tp=2, dp=2, zero=3), "cuts"),
+    (Plan(matrix=Matrix(tx=2, ty=2)), "cuts"),
 ]
 
 
 @pytest.mark.parametrize("optimizer", ["lamb", "adafactor"])
 @pytest.mark.parametrize("without", MISSING, ids=["shards", "cuts", "cuts of shards", "cuts of a grid"])
 def test_a_sum_that_is_left_out_is_caught(optimizer, without, folder, monkeypatch):
-    plan, module, missing = without
+    plan, missing = without
 
     def incomplete(**sums):
         return Elsewhere(**{name: add for name, add in sums.items() if name != missing})
 
     case = on_plan(with_optimizer(EVEN, optimizer), plan)
     serial(case, folder)
-    monkeypatch.setattr(module, "Elsewhere", incomplete)
+    monkeypatch.setattr(zero, "Elsewhere", incomplete)
     error, _ = error_of(case, plan, folder)
     assert error > 1e-6
 
@@ -131,14 +130,14 @@ class Deaf:
 @pytest.mark.parametrize("hears", [False, True], ids=["own part", "wrong order"])
 @pytest.mark.parametrize("without", MISSING, ids=["shards", "cuts", "cuts of shards", "cuts of a grid"])
 def test_a_matrix_that_is_gathered_wrongly_is_caught(hears, without, folder, monkeypatch):
-    plan, module, missing = without
+    plan, missing = without
 
     def wrong(**axes):
         return Elsewhere(**axes | {missing: Deaf(axes[missing], hears=hears)})
 
     case = on_plan(with_optimizer(EVEN, "muon"), plan)
     serial(case, folder)
-    monkeypatch.setattr(module, "Elsewhere", wrong)
+    monkeypatch.setattr(zero, "Elsewhere", wrong)
     error, _ = error_of(case, plan, folder)
     assert error > 1e-6
 

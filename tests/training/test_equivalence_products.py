@@ -12,7 +12,7 @@ from pscale.nn import kernels
 from pscale.nn.routing import LocalPositions
 from pscale.parallel import expert
 from pscale.parallel.context.ulysses import UlyssesAttention
-from pscale.parallel.data_parallel import Replicated
+from pscale.parallel.zero import Replicas
 
 pytestmark = pytest.mark.slow
 
@@ -129,7 +129,7 @@ def keep_own_part(axis, x, out, dim=0):
 
 
 def norm_of_own_parts(replicas):
-    return sum(kernels.current().square_norm(held.arena.grad) / held.copies for held in replicas._held)
+    return sum(kernels.current().square_norm(each.gradients.own) / each.copies for each in replicas._pieces)
 
 
 def nobody_else(_, counts):
@@ -142,7 +142,7 @@ MISTAKES = {
     "sums for gathered keys": (GPT, GATHERED, ThreadAxis, "reduce_scatter", keep_own_part),
     "heads of other ranks": (GPT, ULYSSES, UlyssesAttention, "_exchanged", lambda _, x: x),
     "choices of other ranks": (MOE, Plan(cp=2), expert.SharedPositions, "exchange", nobody_else),
-    "the norm of other ranks": (GPT, Plan(tp=2), Replicated, "square_norm", norm_of_own_parts),
+    "the norm of other ranks": (GPT, Plan(tp=2), Replicas, "square_norm", norm_of_own_parts),
 }
 
 

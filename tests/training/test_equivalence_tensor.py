@@ -19,10 +19,9 @@ from plans import (
 )
 
 from pscale.config import Plan
-from pscale.mesh.self_axis import SelfAxis
 from pscale.nn import counts
 from pscale.parallel import tensor
-from pscale.parallel.reduction import AllReduce
+from pscale.parallel.reduction import Reduction
 from pscale.training.prediction import predict
 
 TRAIN = replace(TEXT.train, micro_batches=2)
@@ -134,9 +133,9 @@ def test_what_no_rank_cuts_is_the_same_on_all(plan, folder):
 
 
 def forget_norms(trainer):
-    for held in trainer.replicas._held:
-        if "tp" in held.arena.params[0].sync:
-            held.reduction = AllReduce(np.zeros(1), SelfAxis(""))
+    for group in trainer.replicas._groups:
+        if "tp" in group.pieces[0].unit.params[0].sync:
+            group.reduction = Reduction()
     return trainer
 
 
@@ -152,7 +151,10 @@ def test_tensor_ranks_that_disagree_on_what_none_cuts_are_noticed(folder):
 
 @pytest.mark.parametrize(
     ("layer", "verb", "unsummed"),
-    [(tensor.Enter, "backward", lambda _, dy, __: dy), (tensor.Leave, "forward", lambda _, x: (x, None))],
+    [
+        (tensor.CopyToTensorAxis, "backward", lambda _, dy, __: dy),
+        (tensor.ReduceFromTensorAxis, "forward", lambda _, x: (x, None)),
+    ],
 )
 def test_a_missing_sum_of_activations_is_caught(layer, verb, unsummed, folder, monkeypatch):
     serial(CASES["gpt"], folder)

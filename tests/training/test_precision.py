@@ -167,7 +167,7 @@ def test_tokens_that_a_plan_sends_to_other_experts_than_the_best_are_found(folde
 @pytest.mark.parametrize("plan", [PLANS[0][1], PLANS[1][1]], ids=name)
 def test_a_sum_that_is_left_out_is_found(plan, folder):
     def forget(trainer):
-        for group in trainer.replicas._held:
+        for group in trainer.replicas._groups:
             group.reduction.finish = lambda: None
             group.reduction.ready = lambda _: None
         return trainer
