@@ -8,7 +8,6 @@ from pscale.config import Case
 from pscale.errors import PlanError
 from pscale.nn.offload.scratch import folder_of
 from pscale.nn.optimizers import rule_of
-from pscale.parallel.replicas import Call
 
 
 def check(case: Case) -> None:
@@ -37,11 +36,6 @@ def check(case: Case) -> None:
             f"offload {plan.offload} saves nothing: {train.optimizer} without momentum keeps no state; "
             "offload none or momentum 0.9 works"
         )
-
-
-def calls(case: Case, rank: int) -> list[Call]:  # noqa: ARG001
-    """Return that nobody else is called."""
-    return []
 
 
 def free_bytes(case: Case) -> int | None:

@@ -43,11 +43,6 @@ def check(case: Case) -> None:
         )
 
 
-def calls(case: Case, rank: int) -> list[Call]:  # noqa: ARG001
-    """Predict nothing: the calls are those of others, with smaller numbers."""
-    return []
-
-
 def sums_bytes(case: Case, rank: int, calls: Iterable[Call]) -> int:
     """Predict the memory in which parts of the sums among `calls` arrive: on every axis, of the largest."""
     if not is_16_bit(case.model.dtype):

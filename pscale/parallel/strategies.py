@@ -1,9 +1,9 @@
-"""The table of strategies: what each can check and predict before a process starts."""
+"""What all strategies check and predict before a process starts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from pscale.config import Case
 from pscale.config.axes import PLAN_AXES
@@ -20,42 +20,41 @@ from pscale.parallel import (
     recompute,
     sequence,
     tensor,
-    zero_plan,
 )
 from pscale.parallel.context import plan as context
 from pscale.parallel.matrix import plan as matrix
 from pscale.parallel.replicas import Call
 from pscale.parallel.suggestions import alternatives, divisors, nearest
 
-
-class Strategy(Protocol):
-    """What a strategy's module offers to the planning side."""
-
-    def check(self, case: Case) -> None:
-        """Raise PlanError naming the numbers that clash and the values that would work."""
-        ...
-
-    def calls(self, case: Case, rank: int) -> list[Call]:
-        """Predict the calls that `rank` makes in one step."""
-        ...
-
-
-STRATEGIES: dict[str, Strategy] = {
-    "zero": zero_plan,
-    "collectives": collectives,  # asks for the ranks of dp, so sets of shards have to be refused by then
-    "data": data_parallel,
-    "tensor": tensor,
-    "sequence": sequence,
-    "context": context,
-    "expert": expert,
-    "pipeline": pipeline,
-    "matrix": matrix,
-    "compression": compression,  # asks how a rank's part is made up, so the plan has to fit the model by then
-    "recompute": recompute,
-    "precision": precision,
-    "optimizer": optimizer,
-    "offload": offload,
-}
+CHECKS: Sequence[Callable[[Case], None]] = (
+    data_parallel.check_shards,
+    collectives.check,  # asks for the ranks of dp, so sets of shards have to be refused by then
+    data_parallel.check_batch,
+    tensor.check,
+    sequence.check,
+    context.check,
+    expert.check,
+    pipeline.check,
+    matrix.check,
+    compression.check,  # asks how a rank's part is made up, so the plan has to fit the model by then
+    recompute.check,
+    precision.check,
+    optimizer.check,
+    offload.check,
+)
+CALLS: Sequence[Callable[[Case, int], list[Call]]] = (
+    data_parallel.calls,
+    collectives.calls,
+    tensor.calls,
+    sequence.calls,
+    context.calls,
+    expert.calls,
+    pipeline.calls,
+    matrix.calls,
+    compression.calls,
+    recompute.calls,
+    optimizer.calls,
+)
 
 
 def check(case: Case) -> None:
@@ -66,8 +65,8 @@ def check(case: Case) -> None:
         raise PlanError(
             f"the plan needs {needed} ({plan.product}), the case has {case.ranks}; {_fitting(case)} works"
         )
-    for strategy in STRATEGIES.values():
-        strategy.check(case)
+    for check_one in CHECKS:
+        check_one(case)
 
 
 def _fitting(case: Case) -> str:
@@ -108,8 +107,7 @@ def _works(case: Case) -> bool:
 
 def calls(case: Case, rank: int = 0) -> list[Call]:
     """Predict all calls that `rank` makes in one step, whatever the strategies of the plan."""
-    predicted = (call for strategy in STRATEGIES.values() for call in strategy.calls(case, rank))
-    return [call for call in predicted if call.count]
+    return [call for calls_of in CALLS for call in calls_of(case, rank) if call.count]
 
 
 def buffer_bytes(case: Case, rank: int = 0) -> int:

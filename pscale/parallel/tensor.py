@@ -3,7 +3,8 @@
 The matrices of attention and MLP come in pairs, the first cut by columns (ColumnParallelLinear of
 Megatron-LM) and the second by rows (RowParallelLinear): a pair needs one sum forward and one backward. At
 the ends of the model the table of tokens is cut by rows (tokens that are not here become zero, and a sum
-follows) or by columns, and the loss is of logits that are cut. `sequence` cuts tokens as well outside of the pairs.
+follows) or by columns, and the loss is of logits that are cut. `sequence` cuts tokens as well outside of the
+pairs.
 """
 
 from __future__ import annotations

@@ -22,11 +22,19 @@ from pscale.nn.optimizers.base import Elsewhere
 from pscale.nn.optimizers.state import Flat
 from pscale.nn.param import Param, Share, views
 from pscale.parallel.compression import make_compressed
-from pscale.parallel.gradients import Gradients, ShardedGradients, WholeGradients
 from pscale.parallel.precision import gradient_dtype
 from pscale.parallel.reduction import make_reduction
 from pscale.parallel.replicas import Group, grouped, square_norm
-from pscale.parallel.shards import Pool, ShardedUnit, ShardedWeights, Weights, WholeWeights
+from pscale.parallel.shards import (
+    Gradients,
+    Pool,
+    ShardedGradients,
+    ShardedUnit,
+    ShardedWeights,
+    Weights,
+    WholeGradients,
+    WholeWeights,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from pscale.nn.buffers import Buffers, aligned
 from pscale.nn.offload.scratch import Window
 from pscale.nn.offload.storage import Storage, Transfer, Verb
 from pscale.nn.param import share
-from pscale.parallel import zero_plan
+from pscale.parallel import data_parallel
 from pscale.parallel.schedule import Action
 from pscale.training.meta_arrays import Compute, meta_array, meta_arrays
 from pscale.training.trainer import Trainer, assemble
@@ -170,7 +170,7 @@ def state_use(case: Case, rank: int) -> StateUse:
 
     Two steps, as the first shows in which order weights are needed.
     """
-    log, told = _Log(), zero_plan.events(case, rank)
+    log, told = _Log(), data_parallel.events(case, rank)
     with meta_arrays():
         trainer, _ = _trainer(case, rank, log)
         file_bytes = trainer.storage.size_bytes if trainer.storage else 0
@@ -190,7 +190,7 @@ def state_use(case: Case, rank: int) -> StateUse:
     )
 
 
-def _tell(trainer: Trainer[_Log], told: Sequence[zero_plan.Event]) -> None:
+def _tell(trainer: Trainer[_Log], told: Sequence[data_parallel.Event]) -> None:
     """Tell replicas what a step does with units."""
     replicas, passed = trainer.replicas, Counter[int]()
     replicas.start_step()

@@ -1,4 +1,4 @@
-"""Every strategy, alone and in products, is the serial run, and calls and holds what is predicted."""
+"""Products of strategies are the serial run, and call and hold what is predicted."""
 
 from dataclasses import replace
 
@@ -39,32 +39,9 @@ INTERLEAVED = {"schedule": "interleaved", "virtual_stages": 2}
 KEPT = {"zero": 3, "reshard_after_forward": False}
 SP = {"sp": True}
 
-ALONE = [
-    (GPT, 1, Plan(dp=4)),
-    (GPT, 2, Plan(dp=3, bucket_bytes=4096)),
-    (GPT, 1, Plan(dp=2, reduction="all-reduce")),
-    (GPT, 1, Plan(dp=2, reduction="gather-broadcast")),
-    (GPT, 2, Plan(dp=3, zero=1)),
-    (GPT, 2, Plan(dp=3, zero=2)),
-    (GPT, 2, Plan(dp=3, zero=3)),
-    (GPT, 2, Plan(dp=2, **KEPT)),
-    (GPT, 1, Plan(dp=4, shard=2, zero=3)),
-    (GPT, 1, Plan(tp=2)),
-    (GPT, 1, Plan(tp=4, embedding="column")),
-    (GPT, 2, Plan(tp=2, **SP)),
-    (GPT, 1, Plan(cp=4)),
-    (GPT, 1, Plan(cp=2, placement="contiguous")),
-    (GPT, 1, Plan(cp=4, context="ulysses")),
-    (GPT, 1, Plan(cp=3, context="all-gather")),
-    (GPT, 1, Plan(cp=4, context="unified", ulysses=2)),
-    (GPT, 3, Plan(pp=2, **GPIPE)),
-    (GPT, 3, Plan(pp=2)),
-    (GPT, 3, Plan(pp=3, **ZERO_BUBBLE)),
+PRODUCTS = [
     (MOE, 1, Plan(ep=2)),
     (SWITCH, 1, Plan(ep=4)),
-]
-
-PRODUCTS = [
     # two ranks have all that is one: what is shared, and with whom, differs
     (GPT, 2, Plan(dp=2, tp=2, zero=1)),
     (GPT, 1, Plan(dp=2, tp=2, zero=3, **SP)),
@@ -109,7 +86,7 @@ PRODUCTS = [
 ]
 
 
-@pytest.mark.parametrize(("case", "micro_batches", "plan"), [*ALONE, *PRODUCTS], ids=name)
+@pytest.mark.parametrize(("case", "micro_batches", "plan"), PRODUCTS, ids=name)
 def test_every_plan_is_the_serial_run(case, micro_batches, plan, folder):
     assert_is_serial(on_plan(case, plan, micro_batches), plan, folder)
 
