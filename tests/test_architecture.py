@@ -109,7 +109,10 @@ PURE = {
     "predict": ("mesh.axis", "mesh.grid", "mesh.dry"),
 }
 LONGEST_FUNCTION = 60  # lines, with its docstring
-BUDGETS = {("analysis", "report"): (17_262, 76)}  # lines and files together: they only fall
+BUDGETS = {  # lines and files together: they only fall
+    ("analysis", "report"): (17_262, 76),
+    ("mesh", "parallel", "training"): (8_540, 59),
+}
 STANDARD_LIBRARY_ONLY_IN = {"subprocess": {"launch", "predict"}}
 
 
