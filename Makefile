@@ -1,6 +1,6 @@
 # make scaling   measure how training scales on this machine or cluster, and report (RUN='options of pscale run')
 # make openmp    build NumPy for an OpenBLAS with OpenMP threads, LAPACK too, into .venv (8 CPU minutes: docs/blas.md)
-# make test      install the tests' dependencies and run the fast tests, with MPICH (8 minutes on two cores)
+# make test      install the tests' dependencies and run the fast tests, with MPICH (6 minutes on two cores)
 # make test-all  run all tests: also slow ones, with Open MPI, Intel MPI, Slurm, a browser, or on an idle machine
 # make soak      run suites that combine any options, drawn at random, for SOAK=30m with each MPI; failures: build/soak
 # make sanitize  run the recorder of pscale watch under AddressSanitizer and ThreadSanitizer (a minute)
