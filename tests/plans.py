@@ -196,13 +196,19 @@ def most_kept(case, plan, folder):
     """Return what every rank keeps between a forward of all its units and backward."""
 
     def forward(trainer, _):
-        x, targets = trainer.batches.fill(0, 0)
-        for unit in trainer.stage.units:
-            x, _ = unit.layer.forward(x)
-        trainer.stage.loss.forward(x, targets, 1.0)
-        return trainer.stage.buffers.held_bytes
+        return held_after_forward(trainer.stage, *trainer.batches.fill(0, 0))
 
     return each_rank(case, plan, folder, forward)
+
+
+def held_after_forward(stage, x, targets):
+    """Return what the pool of a stage holds between forward of all its units and backward."""
+    caches = []
+    for unit in stage.units:
+        x, cache = unit.layer.forward(x)
+        caches.append(cache)
+    caches.append(stage.loss.forward(x, targets, 1.0))
+    return stage.buffers.held_bytes
 
 
 def product_flops(model, a, product):

@@ -111,7 +111,8 @@ PURE = {
 LONGEST_FUNCTION = 60  # lines, with its docstring
 BUDGETS = {  # lines and files together: they only fall
     ("analysis", "report"): (17_262, 76),
-    ("mesh", "parallel", "training"): (8_540, 59),
+    ("mesh", "parallel", "training"): (8_446, 59),
+    ("nn",): (4_895, 35),
 }
 STANDARD_LIBRARY_ONLY_IN = {"subprocess": {"launch", "predict"}}
 

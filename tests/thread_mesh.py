@@ -105,6 +105,7 @@ class Board:
         self.gate.wait()
         everyone = list(self._slots)
         self.gate.wait()
+        self._slots[rank] = None  # or it would hold memory that its rank has given up
         return everyone
 
     def post(self, verb: str, key: tuple[int, int, Tag], x: Array, at_ns: int) -> Delivery:
@@ -131,7 +132,9 @@ class Started:
 
     def wait(self) -> None:
         enter = self._recorder.now()
-        self._complete()
+        complete, self._complete = self._complete, lambda: None  # what it moved is its owner's alone
+        complete()
+        del complete
         self._recorder.completed(self._number, enter, self._recorder.now())
 
 
@@ -250,9 +253,7 @@ class ThreadAxis:
 
     def broadcast(self, x: Array, root: int = 0) -> None:
         def act() -> None:
-            source = self._swap(x)[root]
-            if self.rank != root:
-                x[...] = source
+            x[...] = self._swap(x)[root]
             self._board.gate.wait()
 
         is_root = self.rank == root
@@ -269,10 +270,9 @@ class ThreadAxis:
 
     def gather(self, x: Array, out: Array | None, root: int = 0) -> None:
         def act() -> None:
-            everyone = self._swap(x)
-            if self.rank == root:
-                assert out is not None
-                out[...] = np.stack(everyone)
+            whole = np.stack(self._swap(x))
+            if out is not None:
+                out[...] = whole
             self._board.gate.wait()
 
         self._call("gather", x.nbytes, act, root=self.rank == root)

@@ -9,7 +9,7 @@ import numpy as np
 
 from pscale.dtypes import compute_dtype
 from pscale.nn import kernels
-from pscale.nn.buffers import Array, Buffers, downcast
+from pscale.nn.buffers import Array, Buffers, rounded
 from pscale.nn.kernels.attention_block import (
     AttentionBlock,
     AttentionGradients,
@@ -36,7 +36,6 @@ class Cache:
     qkv: Array
     y: Array
     scored: Sequence[Scored]
-    kept: Sequence[Array]
 
 
 class Attention:
@@ -62,11 +61,11 @@ class Attention:
         gradients = Backward(dy, cache, self.heads, self.buffers)
         kv, dkv = (packed(x, 3)[:, :, 1:] for x in (cache.qkv, gradients.dqkv))
         gradients.meet(cache.scored[0], kv, dkv)
-        return gradients.finish()
+        return gradients.dqkv
 
 
 class Forward:
-    """Attention of the queries in packed `qkv` (B, T, 3C), taken over, to the keys met so far."""
+    """Attention of the queries in packed `qkv` (B, T, 3C) to the keys met so far."""
 
     def __init__(self, qkv: Array, heads: int, buffers: Buffers, *, keeps_scores: bool):
         B, T, width = qkv.shape
@@ -95,31 +94,17 @@ class Forward:
 
     def finish(self) -> tuple[Array, Cache]:
         """Return the output and what backward needs, when the last keys have been met."""
-        y = by_head(packed(self.y, 1), self.heads)[0]
-        kernels.current().normalise(y, self._total)
-        kept = self._factors() if self._keeps_scores else self._levels()
-        self.buffers.give(self._total)
-        self.y = downcast(self.y, self.qkv.dtype, self.buffers)
-        self.buffers.share(self.y)
-        return self.y, Cache(self.qkv, self.y, self._scored, kept)
-
-    def _factors(self) -> Sequence[Array]:
-        """Make factors of maxima; return the memory that is kept."""
-        kept: list[Array] = []
-        for scored in self._scored:
-            softmax = scored.softmax
-            assert softmax.exponentials is not None
-            factors = np.subtract(softmax.factors, softmax.maximum, out=softmax.factors)
-            np.exp(factors, out=factors)
-            factors /= softmax.total
-            kept += (softmax.exponentials, factors)
-        self.buffers.give(self._maximum)
-        return kept
-
-    def _levels(self) -> Sequence[Array]:
-        """Make logarithms of all sums, in the memory of the maxima, which is kept."""
-        self._maximum += np.log(self._total, out=self._total)
-        return [self._maximum]
+        kernels.current().normalise(by_head(packed(self.y, 1), self.heads)[0], self._total)
+        if self._keeps_scores:
+            for scored in self._scored:
+                _make_factors(scored.softmax)
+        else:
+            self._maximum += np.log(self._total, out=self._total)
+        kept = [Scored(scored.block, scored.softmax.kept) for scored in self._scored]
+        y = self.y
+        if y.dtype != self.qkv.dtype:
+            y = rounded(y, out=self.buffers.take(y.shape, self.qkv.dtype))
+        return y, Cache(self.qkv, y, kept)
 
     def _softmax(self, block: AttentionBlock) -> Softmax:
         maximum, total = (x[:, :, block.queries] for x in (self._maximum, self._total))
@@ -131,8 +116,15 @@ class Forward:
         return Softmax(exponentials, factors, maximum, total)
 
 
+def _make_factors(softmax: Softmax) -> None:
+    """Turn maxima into factors that make exponentials probabilities."""
+    factors = np.subtract(softmax.factors, softmax.maximum, out=softmax.factors)
+    np.exp(factors, out=factors)
+    factors /= softmax.total
+
+
 class Backward:
-    """Gradients of attention block by block; takes over `dy`, and `cache` at its end."""
+    """The gradient of packed q, k and v, block by block; that of keys from elsewhere goes its own way."""
 
     def __init__(self, dy: Array, cache: Cache, heads: int, buffers: Buffers):
         self.dy, self.cache, self.heads, self.buffers = dy, cache, heads, buffers
@@ -157,11 +149,6 @@ class Backward:
             progress=progress,
         )
         kernels.current().attend_backward(met)
-
-    def finish(self) -> Array:
-        """Return the gradient of packed q, k and v, into which that of keys from elsewhere is still to go."""
-        self.buffers.give(self.dy, self.cache.qkv, self.cache.y, *self.cache.kept)
-        return self.dqkv
 
 
 def packed(x: Array, kinds: int) -> Array:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -20,7 +19,47 @@ Array = NDArray[Any]
 ALIGNMENT_BYTES = 64  # a cache line, and the widest vector
 
 
-Allocate = Callable[[int], NDArray[np.uint8]]
+class Lease:
+    """Memory of a pool in which arrays lie: when the last of them goes, the pool has it back."""
+
+    pool: Buffers
+    memory: NDArray[np.uint8]
+    in_exchange = False
+
+    def array(self, shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
+        """Return an uninitialised C-contiguous array in it."""
+        raise NotImplementedError
+
+    def offset(self, array: Array) -> int:
+        """Return at which byte of the memory `array` begins."""
+        raise NotImplementedError
+
+    def __del__(self) -> None:
+        """Give the memory back."""
+        self.pool.regain(self)
+
+
+class _Bytes(np.ndarray):
+    """Bytes that are the base of their views: NumPy replaces a base by its own where classes are the same."""
+
+
+class _ArrayLease(Lease, _Bytes):
+    """Bytes on loan."""
+
+    def array(self, shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
+        """Return an uninitialised C-contiguous array in it."""
+        return np.ndarray(shape, kind, self)
+
+    def offset(self, array: Array) -> int:
+        """Return at which byte of the memory `array` begins."""
+        return address(array) - address(self)
+
+
+class Source(NamedTuple):
+    """What makes bytes of a size, that start on a cache line, and leases of such bytes."""
+
+    allocate: Callable[[int], NDArray[np.uint8]]
+    lease: Callable[[NDArray[np.uint8]], Lease]
 
 
 def _allocate(size_bytes: int) -> NDArray[np.uint8]:
@@ -29,18 +68,19 @@ def _allocate(size_bytes: int) -> NDArray[np.uint8]:
     return raw[start : start + size_bytes]
 
 
-_source: ContextVar[Allocate] = ContextVar("source", default=_allocate)  # of the thread
+_ARRAYS = Source(_allocate, lambda memory: memory.view(_Bytes).view(_ArrayLease))
+_source: ContextVar[Source] = ContextVar("source", default=_ARRAYS)
 
 
-def source() -> Allocate:
-    """Return where memory comes from."""
+def source() -> Source:
+    """Return where this thread's memory comes from."""
     return _source.get()
 
 
 @contextmanager
-def memory_from(allocate: Allocate) -> Iterator[None]:
-    """Let the memory of whatever this thread makes during the block come from `allocate`."""
-    before = _source.set(allocate)
+def memory_from(other: Source) -> Iterator[None]:
+    """Let the memory of whatever this thread makes during the block come from another source."""
+    before = _source.set(other)
     try:
         yield
     finally:
@@ -49,7 +89,7 @@ def memory_from(allocate: Allocate) -> Iterator[None]:
 
 def aligned(size_bytes: int) -> NDArray[np.uint8]:
     """Return uninitialised bytes that start on a cache line."""
-    return source()(size_bytes)
+    return source().allocate(size_bytes)
 
 
 def zeros(sizes: Sequence[int], dtype: DTypeLike) -> list[Array]:
@@ -74,24 +114,12 @@ def zeros_like(array: Array) -> Array:
     return zeros([array.size], array.dtype)[0]
 
 
-@dataclass
-class _Lease:
-    memory: NDArray[np.uint8]
-    holders: int
-    under_way: bool = False
-
-
 class Buffers:
-    """A pool of arrays with counted holders.
-
-    Whoever takes an array, or is handed one, holds it once: it hands it on, keeps it, or gives it back.
-    To keep what is also handed on, `share` it. Nobody but a sole holder writes into an array.
-    """
+    """A pool of arrays: the memory of one that nobody refers to any more is taken again."""
 
     def __init__(self) -> None:
-        self.allocate = source()
+        self.source = source()
         self._free: dict[int, list[NDArray[np.uint8]]] = {}
-        self._leases: dict[int, _Lease] = {}  # by address
         self.total_bytes = 0  # ever allocated
         self.held_bytes = 0
         self.exchange_bytes = 0  # the most that was for exchanges at once
@@ -103,94 +131,55 @@ class Buffers:
         return self.held_bytes - self._exchanged_bytes
 
     def take(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-        """Return an uninitialised C-contiguous array, held once."""
+        """Return an uninitialised C-contiguous array."""
         kind = np.dtype(dtype)
-        elements = math.prod(shape)
-        size_bytes = max(elements, 1) * kind.itemsize
+        size_bytes = max(math.prod(shape), 1) * kind.itemsize
         free = self._free.get(size_bytes)
         if free:
             memory = free.pop()
         else:
-            memory = self.allocate(size_bytes)
+            memory = self.source.allocate(size_bytes)
             self.total_bytes += size_bytes
-        self._leases[address(memory)] = _Lease(memory, 1)
+        lease = self.source.lease(memory)
+        lease.pool, lease.memory = self, memory
         self.held_bytes += size_bytes
-        return (memory if elements else memory[:0]).view(kind).reshape(shape)
+        return lease.array(shape, kind)
 
-    def share(self, array: Array) -> None:
-        """Note one more holder of `array`."""
-        self._lease(array).holders += 1
-
-    def give(self, *arrays: Array) -> None:
-        """End one holding of each array; after the last its memory is taken again."""
-        for array in arrays:
-            at = address(array)
-            lease = self._lease(array, at)
-            lease.holders -= 1
-            if not lease.holders:
-                self._exchanged_bytes -= lease.memory.nbytes * lease.under_way
-                del self._leases[at]
-                self._free.setdefault(lease.memory.nbytes, []).append(lease.memory)
-                self.held_bytes -= lease.memory.nbytes
-
-    def reuse(self, array: Array) -> Array:
-        """Give `array` for one of its shape to write into: itself where nobody else holds it.
-
-        What it holds may still be read, so that `np.add(x, y, out=buffers.reuse(x))` is right either way.
-        """
-        lease = self._lease(array)
-        if lease.holders == 1:
-            return array
-        lease.holders -= 1
-        return self.take(array.shape, array.dtype)
-
-    def holdings(self) -> dict[int, int]:
-        """Return how often what is held: a mark for `forget_since`."""
-        return {at: lease.holders for at, lease in self._leases.items()}
-
-    def forget_since(self, mark: Mapping[int, int], output: Array) -> None:
-        """Give back all that was taken, or shared, since `mark` was made, but one holding of `output`."""
-        kept = address(output)
-        for at, lease in list(self._leases.items()):
-            for _ in range(lease.holders - mark.get(at, 0) - (at == kept)):
-                self.give(lease.memory)
-
-    def leases_since(
-        self, mark: Mapping[int, int], x: Array, output: Array
-    ) -> list[tuple[NDArray[np.uint8], int]]:
-        """Return all memory that was taken since `mark`, with its holders, but that of `output`.
-
-        And that of `x`, which was there before, if nobody else held it then.
-        """
-        kept, taken_over = address(output), address(x)
-        return [
-            (lease.memory, lease.holders)
-            for at, lease in self._leases.items()
-            if at != kept and (at not in mark or (at == taken_over and mark[at] == 1))
-        ]
+    def regain(self, lease: Lease) -> None:
+        """Take memory back in which no array lies any more."""
+        memory = lease.memory
+        self._exchanged_bytes -= memory.nbytes * lease.in_exchange
+        self._free.setdefault(memory.nbytes, []).append(memory)
+        self.held_bytes -= memory.nbytes
 
     def take_exchange(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Return an array, as `take` does, that is for an exchange alone: what leaves, or arrives."""
         return self.begin_exchange(self.take(shape, dtype))
 
     def begin_exchange(self, array: Array) -> Array:
-        """Count `array` among the memory of exchanges until its exchange ends or it is given back."""
-        lease = self._lease(array)
-        lease.under_way = True
-        self._exchanged_bytes += lease.memory.nbytes
+        """Count `array` among the memory of exchanges until its exchange ends or it goes."""
+        self._count(array, in_exchange=True)
         self.exchange_bytes = max(self.exchange_bytes, self._exchanged_bytes)
         return array
 
-    def end_exchange(self, array: Array) -> None:
+    def end_exchange(self, array: Array) -> Array:
         """Count `array`, which has arrived, no longer."""
-        lease = self._lease(array)
-        self._exchanged_bytes -= lease.memory.nbytes * lease.under_way
-        lease.under_way = False
+        self._count(array, in_exchange=False)
+        return array
 
-    def _lease(self, array: Array, at: int | None = None) -> _Lease:
-        lease = self._leases.get(address(array) if at is None else at)
-        assert lease is not None, f"an array of shape {array.shape} is not of this pool, or was given back"
-        return lease
+    def _count(self, array: Array, *, in_exchange: bool) -> None:
+        lease = lease_of(array)
+        assert lease is not None, f"an array of shape {array.shape} is of no pool"
+        self._exchanged_bytes += lease.memory.nbytes * (in_exchange - lease.in_exchange)
+        lease.in_exchange = in_exchange
+
+
+def lease_of(array: Array) -> Lease | None:
+    """Return the lease in whose memory `array` lies, if it is of a pool."""
+    base: Any = array
+    while not (base is None or isinstance(base, Lease)):
+        base = base.base
+    return base
 
 
 def address(array: Array) -> int:
@@ -200,19 +189,13 @@ def address(array: Array) -> int:
 
 
 def upcast(x: Array, buffers: Buffers) -> Array:
-    """Take over `x` and return it in the type in which is computed."""
-    return _as(x, compute_dtype(x.dtype), buffers)
+    """Return `x` in the type in which is computed: itself, where it has that."""
+    dtype = compute_dtype(x.dtype)
+    return x if x.dtype == dtype else rounded(x, buffers.take(x.shape, dtype))
 
 
-def downcast(x: Array, dtype: np.dtype[Any], buffers: Buffers) -> Array:
-    """Take over `x` and return it rounded to `dtype`."""
-    return _as(x, dtype, buffers)
-
-
-def _as(x: Array, dtype: np.dtype[Any], buffers: Buffers) -> Array:
-    if x.dtype == dtype:
-        return x
-    y = buffers.take(x.shape, dtype)
-    convert(x, y)
-    buffers.give(x)
-    return y
+def rounded(x: Array, out: Array) -> Array:
+    """Write `x` to `out`, rounded to its type, unless it lies there; return `out`."""
+    if x.dtype != out.dtype:
+        convert(x, out)
+    return out

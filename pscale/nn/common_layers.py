@@ -13,6 +13,13 @@ from pscale.nn.kernels.tiles import ones, rows_of
 from pscale.nn.param import Param
 
 
+def product(x: Array, weight: Array, buffers: Buffers) -> Array:
+    """Return x @ weight: (..., inputs) to (..., outputs)."""
+    y = buffers.take((*x.shape[:-1], weight.shape[1]), x.dtype)
+    kernels.current().multiply(rows_of(x), weight, rows_of(y))
+    return y
+
+
 class Linear:
     """x @ weight + bias: (..., inputs) to (..., outputs)."""
 
@@ -22,11 +29,9 @@ class Linear:
 
     def forward(self, x: Array) -> tuple[Array, Array]:
         """Return the product; keeps the input."""
-        y = self.buffers.take((*x.shape[:-1], self.weight.shape[1]), x.dtype)
-        y_rows = rows_of(y)
-        kernels.current().multiply(rows_of(x), self.weight.data, y_rows)
+        y = product(x, self.weight.data, self.buffers)
         if self.bias is not None:
-            kernels.current().add(y_rows, None, self.bias.data, y_rows)
+            kernels.current().add(rows_of(y), None, self.bias.data, rows_of(y))
         return y, x
 
     def remember(self, x: Array) -> Array:
@@ -35,14 +40,11 @@ class Linear:
 
     def backward(self, dy: Array, x: Array) -> Array:
         """Add to the gradients of weight and bias."""
-        dy_rows, x_rows = rows_of(dy), rows_of(x)
-        self.weight.add_product(x_rows.T, dy_rows, self.buffers)
+        self.weight.add_product(rows_of(x).T, rows_of(dy), self.buffers)
         if self.bias is not None:
-            self.bias.add_product(ones(len(dy_rows), dy.dtype), dy_rows, self.buffers)
-        dx = self.buffers.reuse(x)
-        kernels.current().multiply(dy_rows, self.weight.data.T, rows_of(dx))
-        self.buffers.give(dy)
-        return dx
+            self.bias.add_product(ones(len(rows_of(dy)), dy.dtype), rows_of(dy), self.buffers)
+        del x  # its memory is that of the result, unless somebody else keeps it
+        return product(dy, self.weight.data.T, self.buffers)
 
 
 class BiasGelu:
@@ -58,22 +60,16 @@ class BiasGelu:
 
     def forward(self, x: Array) -> tuple[Array, Array]:
         """Return the activation; keeps its derivative."""
-        y, slope = self.buffers.take(x.shape, x.dtype), self.buffers.reuse(x)
-        kernels.current().bias_gelu(
-            self._parts(x), rows_of(self.bias.data), self._parts(y), self._parts(slope)
-        )
-        return y, slope
+        y, parts = self.buffers.take(x.shape, x.dtype), self._parts(x)
+        kernels.current().bias_gelu(parts, rows_of(self.bias.data), self._parts(y), parts)
+        return y, x
 
     def backward(self, dy: Array, slope: Array) -> Array:
-        """Multiply by the derivative."""
-        dx = self.buffers.reuse(dy)
-        bias_grad = np.zeros(self.bias.shape, dy.dtype)
-        kernels.current().bias_gelu_backward(
-            self._parts(dy), self._parts(slope), self._parts(dx), rows_of(bias_grad)
-        )
+        """Multiply by the derivative, in its place."""
+        bias_grad, parts = np.zeros(self.bias.shape, dy.dtype), self._parts(slope)
+        kernels.current().bias_gelu_backward(self._parts(dy), parts, parts, rows_of(bias_grad))
         self.bias.add_grad(bias_grad)
-        self.buffers.give(slope)
-        return dx
+        return slope
 
     def _parts(self, x: Array) -> Array:
         width = self.bias.shape[-1]
@@ -102,9 +98,8 @@ class LayerNorm:
         return y, (x, mean, inverse)
 
     def backward(self, dy: Array, cache: Cache, skip: Array | None = None) -> Array:
-        """Add to the gradients of gain and bias, and `skip` to that of the input."""
+        """Add to the gradients of gain and bias; return that of the input, in its place, with `skip`."""
         x, mean, inverse = cache
-        dx = self.buffers.reuse(x)
         grads = np.zeros((2, x.shape[-1]), x.dtype)
         kernels.current().layer_norm_backward(
             rows_of(x),
@@ -112,15 +107,14 @@ class LayerNorm:
             inverse,
             self.gain.data,
             rows_of(dy),
-            rows_of(dx),
+            rows_of(x),
             grads[0],
             grads[1],
             None if skip is None else rows_of(skip),
         )
         self.gain.add_grad(grads[0])
         self.bias.add_grad(grads[1])
-        self.buffers.give(mean, inverse, dy)
-        return dx
+        return x
 
 
 class Tokens:
@@ -146,7 +140,6 @@ class Tokens:
     def backward(self, dy: Array, rows: Array) -> None:
         """Add each vector's gradient to its row."""
         kernels.current().add_to_rows(self.table.accumulator(), rows.ravel(), rows_of(dy))
-        self.buffers.give(rows, dy)
 
 
 class Positions:
@@ -157,11 +150,10 @@ class Positions:
         self.params: Sequence[Param] = (table,)
 
     def forward(self, x: Array) -> tuple[Array, None]:
-        """Add; keeps nothing."""
-        y = self.buffers.reuse(x)
+        """Add, in place; keeps nothing."""
         for run, here in self._pairs():
-            np.add(x[:, here], self.table.data[run], out=y[:, here])
-        return y, None
+            np.add(x[:, here], self.table.data[run], out=x[:, here])
+        return x, None
 
     def backward(self, dy: Array, cache: None) -> Array:  # noqa: ARG002
         """Add to the gradients of the positions; that of `x` is what came."""
@@ -171,7 +163,6 @@ class Positions:
         grad, rows = self.table.accumulator(), by_position.reshape(T, C)
         for run, here in self._pairs():
             grad[run] += rows[here]
-        self.buffers.give(by_position)
         return dy
 
     def _pairs(self) -> Iterator[tuple[slice, slice]]:

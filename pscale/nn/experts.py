@@ -41,9 +41,10 @@ class ExpertLinear:
             sums = np.empty(self.bias.shape, dy.dtype)
             kernels.current().multiply(ones(dy.shape[1], dy.dtype), dy, sums)
             self.bias.add_grad(sums)
-        dx = self.buffers.reuse(x)
+        shape = x.shape
+        del x  # its memory is that of the result, unless somebody else keeps it
+        dx = self.buffers.take(shape, dy.dtype)
         kernels.current().multiply(dy, self.weight.data.swapaxes(1, 2), dx)
-        self.buffers.give(dy)
         return dx
 
 
@@ -83,17 +84,15 @@ class Mixture:
 
     def backward(self, dy: Array, cache: Cache) -> Array:
         """Send the gradient to the experts and, through the gates, to the router."""
-        routing, x = cache.routing, cache.x
-        drows, dgates = self._gate(dy, cache.rows, routing)
-        self.buffers.give(dy)
-        drows_in = self.experts.backward(drows, cache.experts)
-        assert drows_in is not None
-        dlogits = self.router.backward(dgates, routing, x)
-        dx = self.buffers.reuse(x)
+        routing = cache.routing
+        dgates = self._gate(dy, cache.rows, routing)
+        drows = self.experts.backward(cache.rows, cache.experts)
+        assert drows is not None
+        dlogits = self.router.backward(dgates, routing, cache.x)
+        del cache  # the memory of its input is that of the result, unless somebody else keeps it
+        dx = self.buffers.take(dy.shape, dy.dtype)
         kernels.current().multiply(dlogits, self.router.weight.data.T, rows_of(dx))
-        self._from_slots(drows_in, routing, routing.kept.astype(x.dtype), rows_of(dx), add=True)
-        self.buffers.give(dlogits, drows_in)
-        routing.give(self.buffers)
+        self._from_slots(drows, routing, routing.kept.astype(dx.dtype), rows_of(dx), add=True)
         return dx
 
     def _to_slots(self, x: Array, routing: Routing) -> Array:
@@ -111,8 +110,7 @@ class Mixture:
     def _from_slots(self, slots: Array, routing: Routing, weights: Array, out: Array, *, add: bool) -> None:
         """Write to, or add to, each token's row in `out` the weighted sum of its slots."""
         slot_rows = rows_of(slots)
-        pool = scratch()
-        work = pool.take(tile_shape(out), out.dtype)
+        work = scratch().take(tile_shape(out), out.dtype)
         for tile in tiles(out):
             for choice in range(self.router.top_k):
                 direct = choice == 0 and not add
@@ -121,21 +119,17 @@ class Mixture:
                 part *= weights[tile, choice, None]
                 if not direct:
                     out[tile] += part
-        pool.give(work)
 
-    def _gate(self, dy: Array, rows: Array, routing: Routing) -> tuple[Array, Array]:
-        """Return the gradients of the experts' outputs, in place of these, and of the gates."""
-        drows = self.buffers.reuse(rows)
-        dy_rows, row_rows, drow_rows = rows_of(dy), rows_of(rows), rows_of(drows)
+    def _gate(self, dy: Array, rows: Array, routing: Routing) -> Array:
+        """Return the gradient of the gates; put that of the experts' outputs in the place of these."""
+        dy_rows, row_rows = rows_of(dy), rows_of(rows)
         gates = routing.slot_gates()
         slopes = np.empty_like(gates)
-        pool = scratch()
-        work = pool.take(tile_shape(row_rows), dy.dtype)
+        work = scratch().take(tile_shape(row_rows), dy.dtype)
         for tile in tiles(row_rows):
             part = work[: len(row_rows[tile])]
             np.take(dy_rows, routing.tokens[tile], axis=0, out=part, mode="clip")
             with Copies() as copies:
                 np.vecdot(copies.read(part), copies.read(row_rows[tile]), out=slopes[tile])
-            np.multiply(part, gates[tile, None], out=drow_rows[tile])
-        pool.give(work)
-        return drows, slopes[routing.slots] * routing.kept
+            np.multiply(part, gates[tile, None], out=row_rows[tile])
+        return slopes[routing.slots] * routing.kept

@@ -17,8 +17,9 @@ from pscale.nn.param import Param
 class Layer(Protocol):
     """A differentiable function with parameters.
 
-    `forward` takes over its input and `backward` the gradient of its output (see `Buffers`): whatever is
-    not handed on is given back, at the latest by `backward`. Several forwards may be under way; each has
+    A layer owns what it is handed, to keep it or to write into it, but for two arrays: the output of
+    attention, which attention keeps, so a product follows; and the gradient of a residual, which that adds
+    itself, so its branch ends in a product or a sum over ranks. Several forwards may be under way; each has
     its own cache. Backward adds to the gradient of every parameter.
     """
 
@@ -36,7 +37,7 @@ class Layer(Protocol):
         ...
 
 
-class Forgetful:
+class Stateless:
     """A layer whose backward needs nothing of forward: its cache is None."""
 
 
@@ -45,24 +46,20 @@ class Remembering(Protocol):
     """A layer that finds what it keeps for backward with less work than its output."""
 
     def remember(self, x: Array) -> Any:
-        """Take over the input and return what forward would keep of it."""
+        """Return what forward would keep of the input."""
         ...
 
 
-def remember(layer: Layer, x: Array, buffers: Buffers) -> Any:
-    """Take over `x` and return what `layer.forward(x)` keeps; what its output alone needs is left out."""
+def remember(layer: Layer, x: Array) -> Any:
+    """Return what `layer.forward(x)` keeps; what its output alone needs is left out."""
     if isinstance(layer, Chain):
-        last = max(place for place, each in enumerate(layer.layers) if not isinstance(each, Forgetful))
+        last = max(place for place, each in enumerate(layer.layers) if not isinstance(each, Stateless))
         caches = []
         for each in layer.layers[:last]:
             x, cache = each.forward(x)
             caches.append(cache)
-        return [*caches, remember(layer.layers[last], x, buffers), *[None] * (len(layer.layers) - last - 1)]
-    if isinstance(layer, Remembering):
-        return layer.remember(x)
-    y, cache = layer.forward(x)
-    buffers.give(y)
-    return cache
+        return [*caches, remember(layer.layers[last], x), *[None] * (len(layer.layers) - last - 1)]
+    return layer.remember(x) if isinstance(layer, Remembering) else layer.forward(x)[1]
 
 
 class Chain:
@@ -74,19 +71,20 @@ class Chain:
 
     def forward(self, x: Array) -> tuple[Array, list[Any]]:
         """Apply the layers in order."""
-        caches = []
+        caches, flow = [], [x]  # from which a layer takes what it alone is to hold
+        del x
         for layer in self.layers:
-            x, cache = layer.forward(x)
+            *flow, cache = layer.forward(flow.pop())
             caches.append(cache)
-        return x, caches
+        return flow.pop(), caches
 
-    def backward(self, dy: Array, caches: list[Any]) -> Array | None:
-        """Apply the layers' backward in reverse."""
-        dx: Array | None = dy
+    def backward(self, dy: Array, caches: list[Any]) -> Any:
+        """Apply the layers' backward in reverse; only the first may return None."""
+        flow: list[Any] = [dy]
+        del dy
         for layer in reversed(self.layers):
-            assert dx is not None, "only the first layer may end the chain"
-            dx = layer.backward(dx, caches.pop())
-        return dx
+            flow.append(layer.backward(flow.pop(), caches.pop()))
+        return flow.pop()
 
 
 class Residual:
@@ -102,35 +100,25 @@ class Residual:
 
     def forward(self, x: Array) -> tuple[Array, list[Any]]:
         """Add the branch to the stream."""
-        self.buffers.share(x)
-        branch, caches = self.branch.forward(x)
-        y = self.buffers.reuse(branch)
+        y, caches = self.branch.forward(x)
         bias = None if self.bias is None else self.bias.data
-        kernels.current().add(rows_of(branch), rows_of(x), bias, rows_of(y))
-        self.buffers.give(x)
+        kernels.current().add(rows_of(y), rows_of(x), bias, rows_of(y))
         return y, caches
 
     def remember(self, x: Array) -> Any:
         """Return what the branch keeps."""
-        return remember(self.branch, x, self.buffers)
+        return remember(self.branch, x)
 
     def backward(self, dy: Array, caches: list[Any]) -> Array:
         """Send the gradient both ways."""
         if self.bias is not None:
             dy_rows = rows_of(dy)
             self.bias.add_product(ones(len(dy_rows), dy.dtype), dy_rows, self.buffers)
-        self.buffers.share(dy)
         first = self.branch.layers[0]
         if isinstance(first, LayerNorm):  # adds by the way
-            branch = self._after_first.backward(dy, caches)
-            assert branch is not None
-            dx = first.backward(branch, caches.pop(), skip=dy)
-        else:
-            branch = self.branch.backward(dy, caches)
-            assert branch is not None
-            dx = self.buffers.reuse(branch)
-            kernels.current().add(rows_of(branch), rows_of(dy), None, rows_of(dx))
-        self.buffers.give(dy)
+            return first.backward(self._after_first.backward(dy, caches), caches.pop(), skip=dy)
+        dx: Array = self.branch.backward(dy, caches)
+        kernels.current().add(rows_of(dx), rows_of(dy), None, rows_of(dx))
         return dx
 
 
@@ -142,35 +130,27 @@ class First:
         self.params = layer.params
 
     def forward(self, x: Array) -> tuple[Array, Any]:
-        """Copy the data in, since layers own their input."""
+        """Copy the data, since layers may write into their input."""
         mine = self.buffers.take(x.shape, x.dtype)
         np.copyto(mine, x)
         return self.layer.forward(mine)
 
     def backward(self, dy: Array, cache: Any) -> None:
         """Drop the gradient of the data."""
-        dx = self.layer.backward(dy, cache)
-        assert dx is not None
-        self.buffers.give(dx)
+        self.layer.backward(dy, cache)
 
 
 class Recomputed:
     """A layer of which its input alone is kept: backward does forward again, with the same bits."""
 
-    def __init__(self, layer: Layer, *, buffers: Buffers):
-        self.layer, self.buffers = layer, buffers
+    def __init__(self, layer: Layer):
+        self.layer = layer
         self.params: Sequence[Param] = layer.params
 
     def forward(self, x: Array) -> tuple[Array, Array]:
         """Return the output; keeps the input."""
-        mark = self.buffers.holdings()
-        self.buffers.share(x)
-        y, _ = self.layer.forward(x)
-        self.buffers.forget_since(mark, y)
-        return y, x
+        return self.layer.forward(x)[0], x
 
     def backward(self, dy: Array, x: Array) -> Array | None:
         """Find what the layer keeps, and go back through it."""
-        y, cache = self.layer.forward(x)
-        self.buffers.give(y)
-        return self.layer.backward(dy, cache)
+        return self.layer.backward(dy, self.layer.forward(x)[1])

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from pscale.config import Case
-from pscale.nn.buffers import Array, Buffers, downcast, upcast
+from pscale.nn.buffers import Array, Buffers, rounded, upcast
 from pscale.nn.kernels.tiles import ones, rows_of
 
 
@@ -15,7 +15,7 @@ class Loss(Protocol):
     """A loss of outputs against targets."""
 
     def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
-        """Take over the outputs; return the weighted sum, and the gradient of the outputs."""
+        """Return the weighted sum, and the gradient of the outputs in their place."""
         ...
 
 
@@ -27,18 +27,16 @@ class CrossEntropy:
 
     def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
         """Sum over tokens; the gradient, weight (softmax - one-hot), takes the logits' place."""
-        dtype, y = y.dtype, upcast(y, self.buffers)
-        dy = self.buffers.reuse(y)
-        p = rows_of(dy)
+        p = rows_of(upcast(y, self.buffers))
         target = (np.arange(len(p)), targets.ravel())
-        np.subtract(rows_of(y), np.maximum.reduce(rows_of(y), axis=1, keepdims=True), out=p)
+        p -= np.maximum.reduce(p, axis=1, keepdims=True)
         chosen = p[target]
         np.exp(p, out=p)
         total = np.matmul(p, ones(p.shape[1], p.dtype))
         loss = float(np.sum(np.log(total) - chosen, dtype=np.float64)) * weight
         p *= (weight / total)[:, None]
         p[target] -= weight
-        return loss, downcast(dy, dtype, self.buffers)
+        return loss, rounded(p, out=rows_of(y)).reshape(y.shape)
 
 
 class MeanSquare:
@@ -52,13 +50,12 @@ class MeanSquare:
 
     def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
         """Sum over tokens; the gradient, 2 weight (y - target) / C, takes the outputs' place."""
-        dtype, y = y.dtype, upcast(y, self.buffers)
-        dy = self.buffers.reuse(y)
+        dy = upcast(y, self.buffers)
         weight /= y.shape[-1] * self.ranks
-        np.subtract(y, targets.reshape(y.shape), out=dy)
+        dy -= targets.reshape(y.shape)
         loss = float(np.sum(np.vecdot(dy, dy), dtype=np.float64)) * weight
         dy *= 2 * weight
-        return loss, downcast(dy, dtype, self.buffers)
+        return loss, rounded(dy, out=y)
 
 
 GROWTH, BACK_OFF = 2.0, 0.5  # powers of two: no other factor leaves every digit of a gradient as it is

@@ -6,6 +6,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -58,24 +59,14 @@ def share(total: int, parts: int, part: int) -> slice:
 
 
 class Deferred:
-    """Products for gradients that are deferred, so that gradients of inputs come first.
-
-    Their factors stay held until they are multiplied.
-    """
+    """Products for gradients, with their factors, deferred so that gradients of inputs come first."""
 
     def __init__(self) -> None:
         self._products: list[Callable[[], None]] = []
 
-    def put_off(self, param: Param, a: Array, b: Array, buffers: Buffers) -> None:
-        """Add `a @ b` to the gradient of `param` later; `a` and `b` are whole arrays of the pool."""
-        buffers.share(a)
-        buffers.share(b)
-
-        def multiply() -> None:
-            param.multiply_add(a, b, buffers)
-            buffers.give(a, b)
-
-        self._products.append(multiply)
+    def defer(self, param: Param, a: Array, b: Array, buffers: Buffers) -> None:
+        """Add `a @ b` to the gradient of `param` later."""
+        self._products.append(partial(param.multiply_add, a, b, buffers))
 
     def collect(self) -> list[Callable[[], None]]:
         """Return what was deferred since the last time."""
@@ -130,11 +121,11 @@ class Param:
             self.grad += values
 
     def add_product(self, a: Array, b: Array, buffers: Buffers) -> None:
-        """Add `a @ b` to the gradient, now or when whoever put it off says."""
+        """Add `a @ b` to the gradient, now or later."""
         if self.deferred is None:
             self.multiply_add(a, b, buffers)
         else:
-            self.deferred.put_off(self, a, b, buffers)
+            self.deferred.defer(self, a, b, buffers)
 
     def multiply_add(self, a: Array, b: Array, buffers: Buffers) -> None:
         """Add `a @ b` to the gradient now; the first of a step is written in place, which saves a pass."""
@@ -145,7 +136,6 @@ class Param:
             product = buffers.take(self.shape, self.grad.dtype)
             kernels.current().multiply(a, b, product)
             self.grad += product
-            buffers.give(product)
 
     def accumulator(self) -> Array:
         """Return the gradient for adding to, zero if nothing was added in this step."""

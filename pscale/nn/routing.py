@@ -156,10 +156,6 @@ class Routing:
         gates[self.slots[self.kept]] = self.gates[self.kept]
         return gates
 
-    def give(self, buffers: Buffers) -> None:
-        """Give all arrays back."""
-        buffers.give(*vars(self).values())
-
 
 class Router:
     """Chooses `top_k` experts for every token of x (B, T, C), all of a sequence or those `positions` says.
@@ -185,7 +181,7 @@ class Router:
         self.experts = weight.shape[1]
 
     def forward(self, x: Array) -> Routing:
-        """Decide; `x` stays the caller's."""
+        """Decide."""
         B, T, _ = x.shape
         p = self.buffers.take((B * T, self.experts), compute_dtype(x.dtype))
         kernels.current().multiply(rows_of(x), self.weight.data, p)
@@ -218,7 +214,7 @@ class Router:
         )
 
     def backward(self, dgates: Array, routing: Routing, x: Array) -> Array:
-        """Add to the gradient of the weight; return that of the logits, (n, experts), held by the caller.
+        """Add to the gradient of the weight; return that of the logits, (n, experts).
 
         `dgates` (n, top_k) is the gradient of the gates, 0 where a choice was dropped.
         """

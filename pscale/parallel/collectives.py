@@ -56,28 +56,29 @@ class Collectives:
     def forward(self, x: Array) -> tuple[Array, None]:
         """Make every call, one after another."""
         for axis in self._axes:
-            arrays = self._take(axis)
-            for verb, exchange in _exchanges(axis, arrays).items():
-                axis.barrier()
-                begin = perf_counter()
-                for _ in range(self.calls):
-                    exchange()
-                self._took_s[axis.name, verb] = (perf_counter() - begin) / self.calls
-            self._give(arrays)
+            self._exchange(axis, self._take(axis))
         y = self.buffers.take(x.shape, x.dtype)
         y.fill(0)
         return y, None
 
     def backward(self, dy: Array, cache: None) -> None:  # noqa: ARG002
         """Start calls, and multiply small matrices until they should be complete."""
-        self.buffers.give(dy)
         for axis in self._axes:
-            arrays = self._take(axis)
-            for verb, start in _starts(axis, arrays).items():
-                axis.barrier()
-                for _ in range(self.calls):
-                    self._compute(start(), self._took_s[axis.name, verb])
-            self._give(arrays)
+            self._exchange_beside_work(axis, self._take(axis))
+
+    def _exchange(self, axis: Axis, arrays: _Arrays) -> None:
+        for verb, exchange in _exchanges(axis, arrays).items():
+            axis.barrier()
+            begin = perf_counter()
+            for _ in range(self.calls):
+                exchange()
+            self._took_s[axis.name, verb] = (perf_counter() - begin) / self.calls
+
+    def _exchange_beside_work(self, axis: Axis, arrays: _Arrays) -> None:
+        for verb, start in _starts(axis, arrays).items():
+            axis.barrier()
+            for _ in range(self.calls):
+                self._compute(start(), self._took_s[axis.name, verb])
 
     def _compute(self, pending: Sequence[Pending], seconds: float) -> None:
         begin, (a, b, c) = perf_counter(), self._factors
@@ -95,9 +96,6 @@ class Collectives:
         for array in (arrays.whole, arrays.other):
             array.fill(0)  # sums stay small, and pages are there
         return arrays
-
-    def _give(self, arrays: _Arrays) -> None:
-        self.buffers.give(arrays.whole, arrays.other)
 
 
 class Nothing:

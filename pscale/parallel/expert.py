@@ -48,7 +48,8 @@ class Exchange:
 
     def forward(self, x: Array) -> tuple[Array, Any]:
         """Send slots to their experts and bring the outputs home."""
-        y, cache = self.experts.forward(self._send(x))
+        x = self._send(x)
+        y, cache = self.experts.forward(x)
         return self._return(y), cache
 
     def backward(self, dy: Array, cache: Any) -> Array:
@@ -60,32 +61,29 @@ class Exchange:
     def _send(self, x: Array) -> Array:
         E, rows, C = x.shape
         size = self.axis.size
-        arrived = self._swapped(self._exchanged(x.reshape(size, E // size, rows, C)))
-        return arrived.reshape(E // size, size * rows, C)
+        arrived = self.buffers.take_exchange((size, E // size, rows, C), x.dtype)
+        self.axis.all_to_all(x.reshape(arrived.shape), arrived)
+        return self._swapped(self.buffers.end_exchange(arrived), out=x).reshape(E // size, size * rows, C)
 
     def _return(self, y: Array) -> Array:
         mine, rows, C = y.shape
         size = self.axis.size
-        home = self._exchanged(self._swapped(y.reshape(mine, size, rows // size, C)))
-        return home.reshape(mine * size, rows // size, C)
+        other = self.buffers.take(y.shape, y.dtype)
+        sent = self._swapped(y.reshape(mine, size, rows // size, C), out=other)
+        home = self.buffers.begin_exchange(other if mine == 1 else y).reshape(sent.shape)
+        self.axis.all_to_all(sent, home)
+        return self.buffers.end_exchange(home).reshape(mine * size, rows // size, C)
 
-    def _exchanged(self, x: Array) -> Array:
-        """Return what the other ranks send for `x`, which is given back."""
-        arrived = self.buffers.take_exchange(x.shape, x.dtype)
-        self.axis.all_to_all(x, arrived)
-        self.buffers.end_exchange(arrived)
-        self.buffers.give(x)
-        return arrived
+    def _swapped(self, x: Array, out: Array) -> Array:
+        """Return `x` with its first two dims swapped, in `out` or itself if either is 1.
 
-    def _swapped(self, x: Array) -> Array:
-        """Return `x` with its first two dims swapped, so that the rows of an expert lie together."""
+        So the rows of an expert lie together.
+        """
         first, second, *rest = x.shape
         if first == 1 or second == 1:
             return x.reshape(second, first, *rest)
-        swapped = self.buffers.take((second, first, *rest), x.dtype)
-        self.axis.copy(x.swapaxes(0, 1), swapped)
-        self.buffers.give(x)
-        return swapped
+        self.axis.copy(x.swapaxes(0, 1), out.reshape(second, first, *rest))
+        return out.reshape(second, first, *rest)
 
 
 def cut(whole: tuple[int, ...], axis: Axis) -> Cut | None:

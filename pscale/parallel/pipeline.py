@@ -132,16 +132,15 @@ class Boundary:
         return self._table.target(action) is not None
 
     def receive(self, action: Action) -> Array:
-        """Return the input of `action` when it is there, handed over to the caller."""
+        """Return the input of `action` when it is there."""
         self._start(self._needs.popleft())
         self._look_ahead()
         array, pending = self._receiving.pop(action)
         pending.wait()
-        self._buffers.end_exchange(array)
-        return array
+        return self._buffers.end_exchange(array)
 
     def send(self, action: Action, output: Array) -> None:
-        """Take over the output of `action` and send it; its memory is free when it is gone."""
+        """Send the output of `action`; its memory is free when it is gone."""
         target = self._table.target(action)
         assert target is not None, "the output stays here"
         pending = self._axis.start_send(output, self._table.stage_of(target), Tag.ACTIVATIONS)
@@ -152,14 +151,14 @@ class Boundary:
         """Return when all that was sent is gone."""
         while self._sending:
             self._sending[0][1].wait()
-            self._buffers.give(self._sending.popleft()[0])
+            self._sending.popleft()
 
     def _look_ahead(self) -> None:
         """Start receiving what is needed next, and free what is gone."""
         if self._needs:
             self._start(self._needs[0])
         while self._sending and self._sending[0][1].poll():
-            self._buffers.give(self._sending.popleft()[0])
+            self._sending.popleft()
 
     def _start(self, action: Action) -> None:
         """Start receiving the input of `action`, and before it whatever its sender sends before it."""

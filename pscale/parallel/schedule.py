@@ -62,7 +62,7 @@ class Timetable:
             forwards.append(Action("forward", micro, chunk * self.stages + stage))
             backwards.append(Action("backward", micro, (self.chunks - 1 - chunk) * self.stages + stage))
         actions = _in_turn(forwards, backwards, self._ahead(stage))
-        return _put_off(actions, delay=stage) if self.splits else actions
+        return _defer(actions, delay=stage) if self.splits else actions
 
     def _ahead(self, stage: int) -> int:
         after = self.stages - 1 - stage
@@ -101,7 +101,7 @@ def _in_turn(forwards: Sequence[Action], backwards: Sequence[Action], ahead: int
     return [*forwards[:ahead], *(action for pair in pairs for action in pair if action is not None)]
 
 
-def _put_off(actions: Sequence[Action], delay: int) -> list[Action]:
+def _defer(actions: Sequence[Action], delay: int) -> list[Action]:
     """Split backwards, and keep the weight parts of `delay` micro-batches for when there is nothing to do.
 
     With a delay of the stage's number this is ZB-H1 (Qi et al., 2023): stages near the end, which have fewer

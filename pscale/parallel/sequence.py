@@ -15,7 +15,7 @@ from pscale.errors import PlanError
 from pscale.mesh.axis import Axis
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.common_layers import Linear
-from pscale.nn.layer import Forgetful, Layer
+from pscale.nn.layer import Layer, Stateless
 from pscale.nn.loss import Loss
 from pscale.nn.param import Param, share
 from pscale.parallel import sharding
@@ -36,17 +36,13 @@ class GatheredLinear:
 
     def forward(self, x: Array) -> tuple[Array, Array]:
         """Gather the tokens and multiply; keeps the slice."""
-        whole = gathered(x, self.axis, T_DIM, buffers=self.buffers)
-        y, kept = self.linear.forward(whole)
-        self.buffers.give(kept)
+        y, _ = self.linear.forward(gathered(x, self.axis, T_DIM, buffers=self.buffers))
         return y, x
 
     def backward(self, dy: Array, x: Array) -> Array:
         """Gather the input again, which forward did not keep; sum the gradient and scatter it."""
-        whole = gathered(x, self.axis, T_DIM, buffers=self.buffers)
-        dx = scattered(self.linear.backward(dy, whole), self.axis, T_DIM, buffers=self.buffers)
-        self.buffers.give(x)
-        return dx
+        dx = self.linear.backward(dy, gathered(x, self.axis, T_DIM, buffers=self.buffers))
+        return scattered(dx, self.axis, T_DIM, buffers=self.buffers)
 
 
 def slice_of(x: Array, axis: Axis) -> Array:
@@ -96,9 +92,8 @@ def buffer_bytes(case: Case, rank: int) -> int:  # noqa: ARG001
 
 
 def gathered(x: Array, axis: Axis, dim: int = 0, *, buffers: Buffers) -> Array:
-    """Return all slices side by side, to be given back; `x` stays with the caller."""
+    """Return all slices side by side; of one rank, `x`."""
     if axis.size == 1:
-        buffers.share(x)
         return x
     whole = buffers.take(_resized(x, dim, x.shape[dim] * axis.size), x.dtype)
     axis.all_gather(x, whole, dim=dim)
@@ -106,12 +101,11 @@ def gathered(x: Array, axis: Axis, dim: int = 0, *, buffers: Buffers) -> Array:
 
 
 def scattered(x: Array, axis: Axis, dim: int = 0, *, buffers: Buffers) -> Array:
-    """Take over `x` and return this rank's slice of its sum over the axis."""
+    """Return this rank's slice of the sum of `x` over the axis; of one rank, `x`."""
     if axis.size == 1:
         return x
     mine = buffers.take(_resized(x, dim, x.shape[dim] // axis.size), x.dtype)
     axis.reduce_scatter(x, mine, dim=dim)
-    buffers.give(x)
     return mine
 
 
@@ -119,7 +113,7 @@ def _resized(x: Array, dim: int, size: int) -> tuple[int, ...]:
     return (*x.shape[:dim], size, *x.shape[dim + 1 :])
 
 
-class ReduceScatterToSlices(Exchange, Forgetful):
+class ReduceScatterToSlices(Exchange, Stateless):
     """From partial sums to this rank's slice of the sum; backward gathers the slices' gradients."""
 
     def __init__(self, axis: Axis, dim: int = 0, *, buffers: Buffers):
@@ -132,9 +126,7 @@ class ReduceScatterToSlices(Exchange, Forgetful):
 
     def backward(self, dy: Array, cache: None) -> Array:  # noqa: ARG002
         """Gather."""
-        whole = gathered(dy, self.axis, self.dim, buffers=self.buffers)
-        self.buffers.give(dy)
-        return whole
+        return gathered(dy, self.axis, self.dim, buffers=self.buffers)
 
 
 Choice = Callable[[Array], Array]  # views this rank's part

@@ -88,10 +88,6 @@ class Pool:
         """Return uninitialised memory for a padded unit."""
         return self._buffers.take((max(self._slot, layout.padded),), self._dtype)[: layout.padded]
 
-    def give(self, memory: Array) -> None:
-        """Take `memory` back."""
-        self._buffers.give(memory)
-
 
 def show(params: Sequence[Param], kind: Literal["data", "grad"], memory: Array) -> None:
     """Let `data` or `grad` of the parameters be views of flat memory, one after another."""
@@ -235,7 +231,6 @@ class ShardedWeights(Weights):
             return
         super().settle()  # where it was fetched, and not used
         hide(self._params, "data")
-        self._pool.give(self._whole)
         self._whole = None
 
     def fill(self, seed: int, share: Share) -> None:
@@ -245,7 +240,6 @@ class ShardedWeights(Weights):
         fill(self._params, seed, share)
         np.copyto(self.own, whole[self._unit.owned])
         hide(self._params, "data")
-        self._pool.give(whole)
 
 
 class Gradients:
@@ -376,7 +370,6 @@ class ShardedGradients(Gradients):
         reduction.pending.wait()
         if not reduction.first:
             self._shard += reduction.whole[: self._layout.shard]
-        self._pool.give(reduction.whole)
         if reduction.last:
             self._sum.pending = self._sets.start_all_reduce(self._shard)
 

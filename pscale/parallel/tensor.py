@@ -18,9 +18,9 @@ from pscale.config import Case
 from pscale.dtypes import compute_bytes
 from pscale.errors import PlanError
 from pscale.mesh.axis import Axis
-from pscale.nn.buffers import Array, Buffers, downcast, upcast
+from pscale.nn.buffers import Array, Buffers, rounded, upcast
 from pscale.nn.kernels.tiles import ones, rows_of
-from pscale.nn.layer import Forgetful
+from pscale.nn.layer import Stateless
 from pscale.nn.loss import Loss
 from pscale.nn.param import Cut, Param, share
 from pscale.parallel import sharding
@@ -56,7 +56,7 @@ class Exchange:
         self.axis, self.buffers = axis, buffers
 
 
-class CopyToTensorAxis(Exchange, Forgetful):
+class CopyToTensorAxis(Exchange, Stateless):
     """From tokens that all ranks of the axis share to a layer cut by columns: identity, a sum backward."""
 
     def forward(self, x: Array) -> tuple[Array, None]:
@@ -64,29 +64,22 @@ class CopyToTensorAxis(Exchange, Forgetful):
         return x, None
 
     def backward(self, dy: Array, cache: None) -> Array:  # noqa: ARG002
-        """Add up what the ranks' columns want of the input."""
-        return summed(dy, self.axis, self.buffers)
+        """Add up, in place, what the ranks' columns want of the input."""
+        self.axis.all_reduce(dy)
+        return dy
 
 
-class ReduceFromTensorAxis(Exchange, Forgetful):
+class ReduceFromTensorAxis(Exchange, Stateless):
     """From a layer cut by rows to the sum that all ranks of the axis share: a sum, and identity backward."""
 
     def forward(self, x: Array) -> tuple[Array, None]:
-        """Add up the ranks' partial products."""
-        return summed(x, self.axis, self.buffers), None
+        """Add up the ranks' partial products, in place."""
+        self.axis.all_reduce(x)
+        return x, None
 
     def backward(self, dy: Array, cache: None) -> Array:  # noqa: ARG002
         """Hand on what every rank has."""
         return dy
-
-
-def summed(x: Array, axis: Axis, buffers: Buffers) -> Array:
-    """Take over `x` and return its sum over the axis, in place where nobody else holds it."""
-    y = buffers.reuse(x)
-    if y is not x:
-        np.copyto(y, x)
-    axis.all_reduce(y)
-    return y
 
 
 class ReplicatedLoss:
@@ -160,7 +153,6 @@ class GatherFromTensorAxis(Exchange):
         B, T, C = x.shape
         y = self.buffers.take((B, T, C * self.axis.size), x.dtype)
         self.axis.all_gather(x, y, dim=2)
-        self.buffers.give(x)
         return y, None
 
     def backward(self, dy: Array, cache: None) -> Array:  # noqa: ARG002
@@ -169,7 +161,6 @@ class GatherFromTensorAxis(Exchange):
         mine = share(C, self.axis.size, self.axis.rank)
         dx = self.buffers.take((B, T, mine.stop - mine.start), dy.dtype)
         self.axis.copy(dy[..., mine], dx)
-        self.buffers.give(dy)
         return dx
 
 
@@ -183,7 +174,6 @@ class ColumnsToSlices(Exchange):
         y = self.buffers.take((B, T // size, size * C), x.dtype)
         by_slice = x.reshape(B, size, T // size, C).transpose(1, 0, 2, 3)
         self._exchange(by_slice, y.reshape(B, T // size, size, C).transpose(2, 0, 1, 3))
-        self.buffers.give(x)
         return y, None
 
     def backward(self, dy: Array, cache: None) -> Array:  # noqa: ARG002
@@ -193,7 +183,6 @@ class ColumnsToSlices(Exchange):
         dx = self.buffers.take((B, size * T, C // size), dy.dtype)
         by_columns = dy.reshape(B, T, size, C // size).transpose(2, 0, 1, 3)
         self._exchange(by_columns, dx.reshape(B, size, T, C // size).transpose(1, 0, 2, 3))
-        self.buffers.give(dy)
         return dx
 
     def _exchange(self, x: Array, out: Array) -> None:
@@ -201,7 +190,6 @@ class ColumnsToSlices(Exchange):
         self.axis.copy(x, sent)
         self.axis.all_to_all(sent, received)
         self.axis.copy(received, out)
-        self.buffers.give(sent, received)
 
 
 class ParallelCrossEntropy:
@@ -215,13 +203,11 @@ class ParallelCrossEntropy:
 
     def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
         """Sum over tokens, the same on every rank; the gradient of its columns takes the logits' place."""
-        dtype, y = y.dtype, upcast(y, self.buffers)
-        dy = self.buffers.reuse(y)
-        p = rows_of(dy)
-        largest, total, chosen = statistics = self.buffers.take((3, len(p)), y.dtype)
-        np.maximum.reduce(rows_of(y), axis=1, out=largest)
+        p = rows_of(upcast(y, self.buffers))
+        largest, total, chosen = self.buffers.take((3, len(p)), p.dtype)
+        np.maximum.reduce(p, axis=1, out=largest)
         self.axis.all_reduce(largest, "max")
-        np.subtract(rows_of(y), largest[:, None], out=p)
+        p -= largest[:, None]
         columns = targets.ravel().astype(np.intp) - self.first
         here = np.flatnonzero((columns >= 0) & (columns < p.shape[1]))
         target = here, columns[here]
@@ -234,5 +220,4 @@ class ParallelCrossEntropy:
         loss = float(np.sum(np.log(total) - chosen, dtype=np.float64)) * weight
         p *= (weight / total)[:, None]
         p[target] -= weight
-        self.buffers.give(statistics)
-        return loss, downcast(dy, dtype, self.buffers)
+        return loss, rounded(p, out=rows_of(y)).reshape(y.shape)

@@ -109,25 +109,25 @@ class Passes:
         kept: list[Any] = []
         for segment in self.stage.segments[part]:
             goes = self.offloader.moves and self.stage.units[segment.units[0]].name.startswith("block.")
-            mark, taken_over = self.stage.buffers.holdings() if goes else {}, x
             x, cache = self._forgetting(segment, x) if segment.recomputed else self._one(segment.units[0], x)
-            kept.append(self.offloader.put(cache, mark, taken_over, x, goes=goes))
+            kept.append(self.offloader.put(cache, x, goes=goes))
         return x, kept
 
-    def backward(self, part: int, dx: Array, kept: list[Any], done: Callable[[int], None]) -> Array | None:
+    def backward(self, part: int, dy: Array, kept: list[Any], done: Callable[[int], None]) -> Array | None:
         """Return the gradient of the part's input; `done` is told of every unit that has its own."""
-        found: Array | None = dx
+        flow: list[Any] = [dy]  # from which a unit takes what it alone is to hold
+        del dy
         for segment in reversed(self.stage.segments[part]):
             cache = self.offloader.get(kept)
             caches = self._again(segment, cache) if segment.recomputed else [cache]
             for number in reversed(segment.units):
-                assert found is not None, "only the first unit ends the backward pass"
                 if not segment.recomputed or number != segment.units[-1]:
                     self.replicas.gather(number)
-                found = self.stage.units[number].layer.backward(found, caches.pop())
+                flow.append(self.stage.units[number].layer.backward(flow.pop(), caches.pop()))
                 self.replicas.drop(number)
                 done(number)
-        return found
+        dx: Array | None = flow.pop()
+        return dx
 
     def _one(self, number: int, x: Array, *, again: bool = False) -> tuple[Array, Any]:
         self.replicas.gather(number)
@@ -137,12 +137,9 @@ class Passes:
 
     def _forgetting(self, segment: Segment, x: Array) -> tuple[Array, Array]:
         """Return the output of a segment and its input, of all that units keep."""
-        buffers, first = self.stage.buffers, x
-        mark = buffers.holdings()
-        buffers.share(first)
+        first = x
         for number in segment.units:
-            x, _ = self._one(number, x)
-            buffers.forget_since(mark, x)
+            x = self._one(number, x)[0]
         return x, first
 
     def _again(self, segment: Segment, x: Array) -> list[Any]:
@@ -154,7 +151,7 @@ class Passes:
                 x, cache = self._one(number, x, again=True)
                 caches.append(cache)
             self.replicas.gather(last)
-            caches.append(remember(self.stage.units[last].layer, x, self.stage.buffers))
+            caches.append(remember(self.stage.units[last].layer, x))
         return caches
 
 

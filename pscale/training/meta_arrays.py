@@ -19,7 +19,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.typing import DTypeLike
 
 from pscale.nn import kernels
-from pscale.nn.buffers import Array, memory_from
+from pscale.nn.buffers import Array, Lease, Source, memory_from
 from pscale.nn.kernels import Kernels
 from pscale.nn.kernels.attention_block import AttentionOperands
 from pscale.nn.kernels.costs import COSTS
@@ -272,7 +272,7 @@ def _noted(note: Note | None, name: str, x: Any, /, *rest: Any, **named: Any) ->
 @contextmanager
 def meta_arrays(note: Note | None = None) -> Iterator[None]:
     """Let memory that this thread takes have no weight, and kernels not compute; `note` is told of work."""
-    with kernels.in_this_thread(DryKernels(note)), memory_from(_bytes), _without_collections():
+    with kernels.in_this_thread(DryKernels(note)), memory_from(_SOURCE), _without_collections():
         yield
 
 
@@ -288,5 +288,16 @@ def _without_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _bytes(size_bytes: int) -> MetaArray:
-    return meta_array((size_bytes,), np.uint8)
+class _MetaLease(Lease, bytearray):
+    """The few bytes of arrays of a pool."""
+
+    def array(self, shape: tuple[int, ...], kind: np.dtype[Any]) -> MetaArray:
+        """Return an array on them."""
+        return _over(self, shape, kind)
+
+    def offset(self, array: Array) -> int:  # noqa: ARG002
+        """Return 0, where all bytes are."""
+        return 0
+
+
+_SOURCE = Source(lambda size_bytes: meta_array((size_bytes,), np.uint8), lambda _: _MetaLease(_ITEM_BYTES))

@@ -120,7 +120,7 @@ class Trainer(Generic[R]):
                 scale = self.loss_scaling.value
                 value, gradient = self.stage.loss.forward(x, targets, self.target_weight * scale)
                 self.losses[index] += value / scale
-                caches.append(gradient)
+                caches.insert(0, gradient)
             else:
                 edge.send(action, x)
         self.under_way[action.micro, action.part] = caches
@@ -128,23 +128,23 @@ class Trainer(Generic[R]):
     def _backward(self, action: Action) -> None:
         """Find the gradients; tell the replicas of every unit, unless products for it are deferred."""
         edge, caches = self.boundary, self.under_way.pop((action.micro, action.part))
-        of_loss = None if edge.receives(action) else caches.pop()
         self.offloader.begin(caches)
-        dx: NDArray[Any] | None = edge.receive(action) if of_loss is None else of_loss
-        assert dx is not None
-        put_off = []
+        deferred = []
 
         def done(number: int) -> None:
             if action.kind == "backward":
                 self.replicas.ready(number, last=self._is_last(action))
             else:
-                put_off.append((number, self.stage.deferred.collect()))
+                deferred.append((number, self.stage.deferred.collect()))
 
-        dx = self._passes.backward(action.part, dx, caches, done)
+        # No name here, which would hold its memory: the gradient of logits is the largest array.
+        dx = self._passes.backward(
+            action.part, edge.receive(action) if edge.receives(action) else caches.pop(0), caches, done
+        )
         if dx is not None:
             edge.send(action, dx)
-        if put_off:
-            self.under_way[action.micro, action.part] = put_off
+        if deferred:
+            self.under_way[action.micro, action.part] = deferred
 
     def _weight_gradients(self, action: Action) -> None:
         """Do the products for gradients of weights that the backward of the same part has deferred."""

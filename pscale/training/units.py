@@ -14,7 +14,7 @@ from pscale.mesh.axis import Mesh
 from pscale.nn.buffers import Buffers
 from pscale.nn.common_layers import BiasGelu, Linear, Positions, Tokens
 from pscale.nn.experts import ExpertLinear, Mixture
-from pscale.nn.layer import Chain, First, Forgetful, Layer, Residual
+from pscale.nn.layer import Chain, First, Layer, Residual, Stateless
 from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
 from pscale.nn.param import Param, constant, normal, share
 from pscale.nn.routing import ExpertPositions, LocalPositions, Router, Tally, capacity, has_experts
@@ -208,7 +208,7 @@ class Units:
 Array = NDArray[np.floating]
 
 
-class Progress(Forgetful):
+class Progress(Stateless):
     """The identity, which lets exchanges that are under way move on."""
 
     params: Sequence[Param] = ()

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from kept_activations import activation_bytes
-from plans import product_flops
+from plans import held_after_forward, product_flops
 from serial import serial
 
 from pscale.config import Model
@@ -57,11 +57,7 @@ def test_units_have_the_parameters_that_are_counted(model):
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{model.kind} {model.attention}")
 def test_activations_hold_the_bytes_that_are_counted(model):
-    stage, (x, targets) = serial(model, 1), data(model)
-    for unit in stage.units:
-        x, _ = unit.layer.forward(x)
-    stage.loss.forward(x, targets, 1.0)
-    assert stage.buffers.held_bytes == activation_bytes(model, SEQUENCES)
+    assert held_after_forward(serial(model, 1), *data(model)) == activation_bytes(model, SEQUENCES)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{model.kind} {model.attention}")

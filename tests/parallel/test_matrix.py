@@ -87,7 +87,6 @@ def multiplied(plan, direction):
         y, cache = layer.forward(taken(mine_a[:, None], buffers))
         forward = moved(recorder, plan)
         cut_c.put(y, wholes[0])
-        buffers.give(y)
         dx = layer.backward(taken(mine_dc[:, None], buffers), cache)
         recorder.enabled = False
         rows = mesh.axis(*spread_c.rows)
@@ -96,7 +95,7 @@ def multiplied(plan, direction):
             (cut_a, cut_b, cut_bias), (dx, weight.grad, vector.grad), wholes[1:], strict=True
         ):
             cutting.put(mine, whole)
-        buffers.give(dx)
+        del y, cache, dx
         assert buffers.held_bytes == 0
         return forward, moved(recorder, plan) - forward
 

@@ -17,8 +17,8 @@ from plans import (
 )
 
 from pscale.config import Plan
+from pscale.parallel.context import ring
 from pscale.parallel.context.layout import Layout
-from pscale.parallel.context.ring import RingAttention
 from pscale.training import units
 
 pytestmark = pytest.mark.slow
@@ -104,7 +104,7 @@ def test_attention_that_computes_scores_again_trains_as_the_one_that_keeps_them(
     assert run.counted == predicted_calls(case, plan)
 
 
-def forget_to_add(_, in_flight, mine, __):
+def forget_to_add(in_flight, mine, _):
     return mine if in_flight is None else in_flight.wait()
 
 
@@ -118,7 +118,7 @@ def swap_within_the_group(self, rank, right=Layout.runs):
 
 TWO, GROUPS = Plan(cp=2), Plan(cp=4, **UNIFIED)
 MISTAKES = {
-    "gradients of keys lost": (TWO, RingAttention, "_sum", forget_to_add),
+    "gradients of keys lost": (TWO, ring, "_sum", forget_to_add),
     "keys of others unused": (TWO, Layout, "pieces", keep_to_oneself),
     "tokens taken for those of other positions": (
         TWO,
@@ -126,7 +126,7 @@ MISTAKES = {
         "layout_of",
         lambda *_: Layout(sequence=SEQUENCE, parts=2, placement="contiguous"),
     ),
-    "gradients of keys lost between groups": (GROUPS, RingAttention, "_sum", forget_to_add),
+    "gradients of keys lost between groups": (GROUPS, ring, "_sum", forget_to_add),
     "slices of a group in another order": (GROUPS, Layout, "runs", swap_within_the_group),
 }
 

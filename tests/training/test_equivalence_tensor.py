@@ -13,6 +13,7 @@ from plans import (
     counted_calls,
     each_rank,
     error_of,
+    held_after_forward,
     multiplied,
     name,
     serial,
@@ -80,12 +81,8 @@ def test_a_step_makes_the_calls_of_the_literature(sp, embedding, folder):
 @pytest.mark.parametrize(("case", "plan"), RUNS, ids=name)
 def test_a_rank_holds_the_parameters_and_activations_that_are_predicted(case, plan, folder):
     def forward(trainer, _):
-        x, targets = trainer.batches.fill(0, 0)
-        for unit in trainer.stage.units:
-            x, _ = unit.layer.forward(x)
-        trainer.stage.loss.forward(x, targets, 1.0)
-        weights = sum(value.nbytes for _, value in trainer.replicas.weights())
-        return weights, trainer.stage.buffers.held_bytes
+        held = held_after_forward(trainer.stage, *trainer.batches.fill(0, 0))
+        return sum(value.nbytes for _, value in trainer.replicas.weights()), held
 
     planned = replace(CASES[case], ranks=plan.ranks, plan=plan)
     for rank, (weights, held) in enumerate(each_rank(CASES[case], plan, folder, forward)):

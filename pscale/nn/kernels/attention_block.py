@@ -118,6 +118,11 @@ class Softmax:
     maximum: Array
     total: Array
 
+    @property
+    def kept(self) -> Softmax:
+        """What backward reads, without the memory of maxima and sums."""
+        return Softmax(self.exponentials, *[self.factors] * 3)
+
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionOperands:

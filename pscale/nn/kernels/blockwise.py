@@ -41,7 +41,6 @@ def attend(of: AttentionOperands) -> None:
             of.poll()
         y[b, h], total[...] = sums[:, :-1], sums[:, -1]
         np.negative(q_m[:, -1], out=maximum)
-    pool.give(q_m, k_one, scores, product)
 
 
 def _exponentials(q_m: Array, k_one: Array, scores: Array, sums: Array, tile: Tile, *, opens: bool) -> Array:
@@ -97,7 +96,6 @@ def attend_backward(of: AttentionGradients) -> None:
         else:
             dq += dq_sum
         dk[...], dv[...] = dk_sum, dv_sum
-    pool.give(q_m, k_one, dq_sum, dk_sum, dv_sum, work, product)
 
 
 def _scores(rows: Array, k_one: Array, room: Array, tile: Tile) -> Array:

@@ -227,7 +227,6 @@ class FusedKernels(FusedUpdates, Kernels):
                 *data(work),
                 *sizes(numbers),
             )
-        scratch().give(work)
 
     def _parts(
         self, of: AttentionOperands, views: Sequence[Array | None]

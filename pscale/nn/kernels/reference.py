@@ -31,13 +31,11 @@ class Kernels(Updates):
 
         u = LINEAR h + CUBIC h^3 (Hendrycks and Gimpel, 2016). (G, rows, C), bias (G, C); `slope` may be `x`.
         """
-        pool = scratch()
-        work = pool.take((2, *tile_shape(x[0])), x.dtype)
+        work = scratch().take((2, *tile_shape(x[0])), x.dtype)
         for group, row in enumerate(bias):
             for tile in tiles(x[group]):
                 h = np.add(x[group, tile], row, out=slope[group, tile])
                 _gelu(h, y[group, tile], *work[:, : len(h)])
-        pool.give(work)
 
     def bias_gelu_backward(self, dy: Array, slope: Array, dx: Array, bias_grad: Array) -> None:
         """Write dy slope, (G, rows, C), add its column sums to `bias_grad`, (G, C); `dx` may be `dy`."""
@@ -81,8 +79,7 @@ class Kernels(Updates):
         Adds the sums over rows of dy n and dy to the gradients of gain and bias; `dx` may be `x`.
         """
         width = x.shape[1]
-        pool = scratch()
-        work = pool.take((2, *tile_shape(x)), x.dtype)
+        work = scratch().take((2, *tile_shape(x)), x.dtype)
         for tile in tiles(x):
             size = len(dy[tile])
             normal, product = work[:, :size]
@@ -102,7 +99,6 @@ class Kernels(Updates):
             np.multiply(product, inverse[tile, None], out=dx[tile])
             if skip is not None:
                 dx[tile] += skip[tile]
-        pool.give(work)
 
     def add(self, x: Array, skip: Array | None, bias: Array | None, y: Array) -> None:
         """Write x + skip + bias, of which one may be missing: (rows, C), bias (C,); `y` may be `x`."""
@@ -121,8 +117,7 @@ class Kernels(Updates):
 
         Sorts, sums the runs, adds: far faster than `np.add.at`.
         """
-        pool = scratch()
-        work = pool.take((3, *tile_shape(x)), x.dtype)
+        work = scratch().take((3, *tile_shape(x)), x.dtype)
         for tile in tiles(x):
             named = rows[tile]
             order = np.argsort(named, kind="stable")
@@ -136,7 +131,6 @@ class Kernels(Updates):
             np.take(table, present, axis=0, out=before, mode="clip")
             sums += before
             table[present] = sums
-        pool.give(work)
 
     def attend(self, of: AttentionOperands) -> None:
         """Let queries attend to some keys more; the softmax goes on with the higher maximum."""
@@ -167,20 +161,19 @@ class Kernels(Updates):
             return
         for b, (q, k, v, dq, dk, dv) in enumerate(zip(*of.inputs, *of.grads, strict=True)):
             # The last block sees all keys: it writes the gradients of k and v, the others add.
-            pool = scratch()
             for tile, e in reversed(of.block.blocks_of(softmax.exponentials[b])):
                 rows, keys, last = tile.queries, tile.keys, tile.last_of_keys
-                g = pool.take(q[:, rows].shape, dy.dtype)
+                g = scratch().take(q[:, rows].shape, dy.dtype)
                 np.multiply(dy[b][:, rows], softmax.factors[b][:, rows, None], out=g)
                 _add_product(e.swapaxes(1, 2), g, dv[:, keys], write=last)
                 g *= 1 / math.sqrt(g.shape[-1])
-                ds = pool.take(e.shape, dy.dtype)
+                ds = scratch().take(e.shape, dy.dtype)
                 np.matmul(g, v[:, keys].swapaxes(1, 2), out=ds)
                 ds -= np.vecdot(g, y[b][:, rows])[..., None]
                 ds *= e
                 _add_product(ds, k[:, keys], dq[:, rows], write=of.first)
                 _add_product(ds.swapaxes(1, 2), q[:, rows], dk[:, keys], write=last)
-                pool.give(g, ds)
+                del g, ds  # before the next
                 of.poll()
 
     def normalise(self, y: Array, total: Array) -> None:
@@ -208,11 +201,9 @@ def _gelu(h: Array, y: Array, a: Array, b: Array) -> None:
 
 
 def _score(q: Array, k: Array, scores: Array, *, causal: bool) -> None:
-    pool = scratch()
-    scaled = pool.take(q.shape, q.dtype)
+    scaled = scratch().take(q.shape, q.dtype)
     np.multiply(q, 1 / math.sqrt(q.shape[-1]), out=scaled)
     np.matmul(scaled, k.swapaxes(1, 2), out=scores)
-    pool.give(scaled)
     if causal:  # the last keys are those of the block's own tokens
         rows = q.shape[1]
         scores[..., -rows:] += future(rows, scores.dtype)
@@ -234,8 +225,6 @@ def _add_product(a: Array, b: Array, total: Array, *, write: bool) -> None:
     if write:
         np.matmul(a, b, out=total)
         return
-    pool = scratch()
-    product = pool.take(total.shape, total.dtype)
+    product = scratch().take(total.shape, total.dtype)
     np.matmul(a, b, out=product)
     total += product
-    pool.give(product)

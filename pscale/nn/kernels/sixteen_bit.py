@@ -128,20 +128,30 @@ class HalfKernels(Kernels):
         """Compute as many heads at once as there are threads; what goes on from block to block is float32."""
         for part in self._of_heads(of.y):
             with Copies() as copies:
-                inputs, y = [copies.read(x[part]) for x in of.inputs], copies.change(of.y[part])
-                softmax = _part(of.softmax, part, copies, written=True)
-                super().attend(replace(of, inputs=inputs, y=y, softmax=softmax))
+                super().attend(
+                    replace(
+                        of,
+                        inputs=[copies.read(x[part]) for x in of.inputs],
+                        y=copies.change(of.y[part]),
+                        softmax=_part(of.softmax, part, copies, written=True),
+                    )
+                )
 
     def attend_backward(self, of: AttentionGradients) -> None:
         """Compute as many heads at once as there are threads."""
-        dq, *others = of.grads
         for part in self._of_heads(of.y):
             with Copies() as copies:
-                *inputs, y, dy = (copies.read(x[part]) for x in (*of.inputs, of.y, of.dy))
-                grads = [(copies.write if of.first else copies.change)(dq[part])]
-                grads += [copies.write(grad[part]) for grad in others]
-                softmax = _part(of.softmax, part, copies, written=False)
-                super().attend_backward(replace(of, inputs=inputs, y=y, dy=dy, grads=grads, softmax=softmax))
+                of_q = copies.write if of.first else copies.change
+                super().attend_backward(
+                    replace(
+                        of,
+                        inputs=[copies.read(x[part]) for x in of.inputs],
+                        y=copies.read(of.y[part]),
+                        dy=copies.read(of.dy[part]),
+                        grads=[of_q(of.grads[0][part]), *(copies.write(x[part]) for x in of.grads[1:])],
+                        softmax=_part(of.softmax, part, copies, written=False),
+                    )
+                )
 
     def _of_heads(self, y: Array) -> list[tuple[slice, slice]]:
         """Cut (B, H, …) into sequences and some heads."""

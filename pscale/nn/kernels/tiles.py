@@ -56,7 +56,7 @@ _of_thread = threading.local()
 def scratch() -> Buffers:
     """Return this thread's pool of memory from the present source."""
     pool: Buffers | None = getattr(_of_thread, "pool", None)
-    if pool is None or pool.allocate is not source():
+    if pool is None or pool.source is not source():
         pool = _of_thread.pool = Buffers()
     return pool
 
@@ -65,8 +65,6 @@ class Copies:
     """Float32 copies of arrays of 16 bits while something computes; other arrays stand for themselves."""
 
     def __init__(self) -> None:
-        self._pool = scratch()
-        self._taken: list[Array] = []
         self._results: list[tuple[Array, Array]] = []
 
     def __enter__(self) -> Self:
@@ -78,8 +76,7 @@ class Copies:
         """Round what was written."""
         for copy, x in self._results:
             convert(copy, x)
-        for copy in self._taken:
-            self._pool.give(copy)
+        self._results.clear()
 
     def read(self, x: Array) -> Array:
         """Return `x` for reading, laid out alike: a transposed matrix stays one."""
@@ -87,7 +84,7 @@ class Copies:
             return x
         if x.ndim > 1 and x.strides[-2] < x.strides[-1]:
             return self.read(x.swapaxes(-1, -2)).swapaxes(-1, -2)
-        copy = self._take(x)
+        copy = scratch().take(x.shape, compute_dtype(x.dtype))
         convert(x, copy)
         return copy
 
@@ -95,7 +92,7 @@ class Copies:
         """Return what is to be written in place of `x`."""
         if not has_16_bits(x.dtype):
             return x
-        copy = self._take(x)
+        copy = scratch().take(x.shape, compute_dtype(x.dtype))
         self._results.append((copy, x))
         return copy
 
@@ -104,11 +101,6 @@ class Copies:
         copy = self.write(x)
         if copy is not x:
             convert(x, copy)
-        return copy
-
-    def _take(self, x: Array) -> Array:
-        copy = self._pool.take(x.shape, compute_dtype(x.dtype))
-        self._taken.append(copy)
         return copy
 
 
@@ -122,11 +114,9 @@ def upcast_pieces(x: Array, like: Array) -> Iterator[tuple[slice, Array]]:
         return
     row = max(1, x.size // max(1, len(x)))
     size = max(1, CHUNK // row)
-    pool = scratch()
-    work = pool.take((min(size, len(x)), *x.shape[1:]), like.dtype)
+    work = scratch().take((min(size, len(x)), *x.shape[1:]), like.dtype)
     for start in range(0, len(x), size):
         part = slice(start, min(start + size, len(x)))
         wide = work[: part.stop - start]
         convert(x[part], wide)
         yield part, wide
-    pool.give(work)

@@ -27,8 +27,7 @@ class Updates:
         rate: float,
     ) -> None:
         """Update flat memory: velocity = momentum velocity + scale grad; weight -= rate velocity."""
-        pool = scratch()
-        work = pool.take((min(CHUNK, weight.size),), weight.dtype)
+        work = scratch().take((min(CHUNK, weight.size),), weight.dtype)
         for part in chunks(weight.size):
             step = np.multiply(grad[part], scale, out=work[: part.stop - part.start], dtype=work.dtype)
             if velocity is not None:
@@ -37,7 +36,6 @@ class Updates:
                 np.copyto(step, velocity[part])
             step *= rate
             weight[part] -= step
-        pool.give(work)
 
     def adamw(
         self,
@@ -57,8 +55,7 @@ class Updates:
 
         Then weight = keep weight - rate m / (sqrt(v) + epsilon).
         """
-        pool = scratch()
-        work = pool.take((min(CHUNK, weight.size),), weight.dtype)
+        work = scratch().take((min(CHUNK, weight.size),), weight.dtype)
         for part in chunks(weight.size):
             w, moment, square = weight[part], m[part], v[part]
             g = np.multiply(grad[part], scale, out=work[: w.size], dtype=work.dtype)
@@ -74,7 +71,6 @@ class Updates:
             if keep != 1:
                 w *= keep
             w -= step
-        pool.give(work)
 
     def lamb_moments(
         self,
@@ -95,8 +91,7 @@ class Updates:
 
         The update is rate m / (sqrt(v) + epsilon) + decay weight.
         """
-        pool = scratch()
-        work = pool.take((min(CHUNK, weight.size),), weight.dtype)
+        work = scratch().take((min(CHUNK, weight.size),), weight.dtype)
         for part in chunks(weight.size):
             moment, square = m[part], v[part]
             g = np.multiply(grad[part], scale, out=work[: moment.size], dtype=work.dtype)
@@ -108,32 +103,27 @@ class Updates:
             update = _lamb(weight[part], moment, square, rate, epsilon, decay, out=g)
             squares[0] += self.square_norm(weight[part])
             squares[1] += self.square_norm(update)
-        pool.give(work)
 
     def lamb(
         self, weight: Array, m: Array, v: Array, *, rate: float, epsilon: float, decay: float, step: float
     ) -> None:
         """Subtract `step` times the update that `lamb_moments` measured."""
-        pool = scratch()
-        work = pool.take((min(CHUNK, weight.size),), weight.dtype)
+        work = scratch().take((min(CHUNK, weight.size),), weight.dtype)
         for part in chunks(weight.size):
             out = work[: part.stop - part.start]
             update = _lamb(weight[part], m[part], v[part], rate, epsilon, decay, out=out)
             update *= step
             weight[part] -= update
-        pool.give(work)
 
     def square_sums(self, x: Array, row_sums: Array, column_sums: Array) -> None:
         """Add the sums of squares of the rows and columns of `x`, (rows, C), to float64 vectors."""
-        pool = scratch()
-        work = pool.take(tile_shape(x), np.float64)
+        work = scratch().take(tile_shape(x), np.float64)
         for tile in tiles(x):
             squares = work[: len(x[tile])]
             np.copyto(squares, x[tile])
             squares *= squares
             row_sums[tile] += np.matmul(squares, ones(x.shape[1], np.float64))
             column_sums += np.matmul(ones(len(squares), np.float64), squares)
-        pool.give(work)
 
     def factored_norm(self, x: Array, of_rows: Array, of_columns: Array) -> float:
         """Return the sum of squares of x of_rows[:, None] of_columns, for x (rows, C)."""
@@ -151,14 +141,12 @@ class Updates:
 
     def square_norm(self, x: Array) -> float:
         """Return the sum of squares in float64: float32 would overflow, vanish or round in a long sum."""
-        pool = scratch()
-        wide = pool.take((min(CHUNK, x.size),), np.float64)
+        wide = scratch().take((min(CHUNK, x.size),), np.float64)
         total = 0.0
         for part in chunks(x.size):
             values = wide[: part.stop - part.start]
             np.copyto(values, x[part])
             total += float(np.dot(values, values))
-        pool.give(wide)
         return total
 
 
@@ -177,10 +165,8 @@ def _lamb(
 
 def _factored(x: Array, of_rows: Array, of_columns: Array) -> Iterator[tuple[slice, Array]]:
     """Yield tiles of rows with x of_rows[:, None] of_columns in scratch memory."""
-    pool = scratch()
-    work = pool.take(tile_shape(x), of_columns.dtype)
+    work = scratch().take(tile_shape(x), of_columns.dtype)
     for tile in tiles(x):
         update = np.multiply(x[tile], of_columns, out=work[: len(x[tile])])
         update *= of_rows[tile, None]
         yield tile, update
-    pool.give(work)

@@ -6,14 +6,12 @@ A block of activations goes to the file from the memory where it is, and returns
 from __future__ import annotations
 
 import dataclasses
-from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import byte_bounds
 
-from pscale.nn.buffers import Array, Buffers, address
+from pscale.nn.buffers import Array, Buffers, Lease, lease_of
 from pscale.nn.offload.scratch import Bytes
 from pscale.nn.offload.storage import Storage, Transfer
 
@@ -28,8 +26,8 @@ class _Place:
     strides: tuple[int, ...]
     dtype: np.dtype[Any]
 
-    def view(self, held: Sequence[Bytes]) -> Array:
-        memory = held[self.number]
+    def view(self, pieces: Sequence[Bytes]) -> Array:
+        memory = pieces[self.number]
         kind = type(memory)
         return kind.__new__(kind, self.shape, self.dtype, memory.data, self.offset, self.strides)
 
@@ -38,13 +36,12 @@ class _Place:
 class _Block:
     """What a segment keeps, with places in `cache` for what is away.
 
-    `sizes` and `holders` are those of each piece of memory, `held` the memory while it is here.
+    `sizes` are those of each piece of memory; `memory` is what is here of it.
     """
 
     cache: Any
     sizes: list[int]
-    holders: list[int]
-    held: list[Bytes]
+    memory: list[Any]
     at: int  # in the file
     transfer: Transfer
     fetched: bool = False
@@ -67,21 +64,32 @@ class ActivationOffloader:
         """Whether anything leaves."""
         return self._storage is not None
 
-    def put(self, cache: Any, mark: Mapping[int, int], x: Array, y: Array, *, goes: bool) -> Any:
+    def put(self, cache: Any, y: Array, *, goes: bool) -> Any:
         """Return what to keep of a segment whose forward is over; `goes` says whether it may leave.
 
-        What `mark` knows belongs to others, but for the input, which was taken over; so does the output.
+        Its output belongs to others.
         """
         self._settle()
         if self._storage is None or not goes:
             return cache
-        mine = self._buffers.leases_since(mark, x, y)
-        held, holders = [memory for memory, _ in mine], [count for _, count in mine]
-        sizes = [memory.nbytes for memory in held]
+        leases: dict[int, Lease] = {}
+        output = lease_of(y)
+
+        def place(array: Array) -> _Place | Array:
+            lease = lease_of(array)
+            if lease is None or lease is output:
+                return array
+            leases[id(lease)] = lease
+            number, offset = [*leases].index(id(lease)), lease.offset(array)
+            return _Place(number, offset, array.shape, array.strides, array.dtype)
+
+        outline = _mapped(cache, np.ndarray, place)
+        pieces = [lease.memory for lease in leases.values()]
+        sizes = [memory.nbytes for memory in pieces]
         free = self._free.get(sum(sizes))
         at = free.pop() if free else self._storage.reserve(sum(sizes))
-        outline = _Outline(held).of(cache)
-        self._leaving = _Block(outline, sizes, holders, held, at, self._storage.write(held, at))
+        transfer = self._storage.write(pieces, at)
+        self._leaving = _Block(outline, sizes, [*leases.values()], at, transfer)
         return self._leaving
 
     def begin(self, kept: list[Any]) -> None:
@@ -100,55 +108,27 @@ class ActivationOffloader:
         return last
 
     def _settle(self) -> None:
-        """Give the memory of the block that leaves back, once it is written."""
+        """Give up the memory of the block that leaves, once it is written."""
         if self._storage is None or self._leaving is None:
             return
         block, self._leaving = self._leaving, None
         self._storage.wait(block.transfer)
-        for memory, holders in zip(block.held, block.holders, strict=True):
-            for _ in range(holders):
-                self._buffers.give(memory)
-        block.held = []
+        block.memory.clear()
 
     def _fetch(self, block: _Block) -> None:
-        """Take as many pieces of memory, held as often, and begin to read."""
+        """Take as many pieces of memory, and begin to read."""
         assert self._storage is not None, "a block has left"
-        for size_bytes, holders in zip(block.sizes, block.holders, strict=True):
-            memory = self._buffers.take((size_bytes,), np.uint8)
-            for _ in range(holders - 1):
-                self._buffers.share(memory)
-            block.held.append(memory)
-        block.transfer, block.fetched = self._storage.read(block.held, block.at), True
+        block.memory += (self._buffers.take((size_bytes,), np.uint8) for size_bytes in block.sizes)
+        block.transfer, block.fetched = self._storage.read(block.memory, block.at), True
 
     def _arrived(self, block: _Block) -> Any:
         """Wait for the read; return what the segment kept."""
         assert self._storage is not None, "a block has left"
         self._storage.wait(block.transfer)
         self._free.setdefault(sum(block.sizes), []).append(block.at)
-        return _mapped(block.cache, _Place, lambda place: place.view(block.held))
-
-
-class _Outline:
-    """Puts places in the place of arrays in some pieces of memory."""
-
-    def __init__(self, held: Sequence[Bytes]):
-        order = sorted(range(len(held)), key=lambda number: address(held[number]))
-        self._numbers, self._starts = order, [address(held[number]) for number in order]
-        # What memory without substance spans is less than its size, and others' may lie behind that.
-        bounds = (byte_bounds(held[number]) for number in order)
-        self._sizes = [stop - start for start, stop in bounds]
-
-    def of(self, cache: Any) -> Any:
-        """Return `cache` with places; arrays elsewhere stay."""
-        return _mapped(cache, np.ndarray, self._place)
-
-    def _place(self, array: Array) -> _Place | Array:
-        start = address(array)
-        place = bisect_right(self._starts, start) - 1
-        if place < 0 or start >= self._starts[place] + self._sizes[place]:
-            return array
-        offset = start - self._starts[place]
-        return _Place(self._numbers[place], offset, array.shape, array.strides, array.dtype)
+        cache = _mapped(block.cache, _Place, lambda place: place.view(block.memory))
+        block.memory.clear()  # of which the thread of the storage has the list as well
+        return cache
 
 
 def _mapped(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:

@@ -26,8 +26,8 @@ class Lion(OnePass):
                 self._update(flat.data[run], flat.grad[run], m[run], keep)
 
     def _update(self, weight: Array, grad: Array, m: Array, keep: float) -> None:
-        train, pool = self._train, scratch()
-        work = pool.take((2, min(tiles.CHUNK, weight.size)), weight.dtype)
+        train = self._train
+        work = scratch().take((2, min(tiles.CHUNK, weight.size)), weight.dtype)
         for part in tiles.chunks(weight.size):
             ahead, mixed = work[:, : part.stop - part.start]
             np.multiply(grad[part], self._scale, out=ahead, dtype=ahead.dtype)
@@ -41,7 +41,6 @@ class Lion(OnePass):
             mixed *= self._lr * (ahead > train.epsilon)
             weight[part] *= keep
             weight[part] -= mixed
-        pool.give(work)
 
 
 RULE = Rule(

@@ -35,8 +35,7 @@ class GatheredAttention(KeyExchange):
         mine = self.buffers.take_exchange(whole.shape[1:], dy.dtype)
         self.axis.reduce_scatter(whole, mine[None])
         self.axis.copy(mine, packed(gradients.dqkv, 3)[:, :, 1:])
-        self.buffers.give(whole, mine)
-        return gradients.finish()
+        return gradients.dqkv
 
     def _round(self, qkv: Array) -> Iterator[tuple[Array, Progress]]:
         axis = self.axis
@@ -47,7 +46,6 @@ class GatheredAttention(KeyExchange):
         gathering.wait()
         for step in range(1, axis.size):
             yield every[(axis.rank - step) % axis.size], gathering.poll
-        self.buffers.give(mine, every)
 
 
 def _gathering(_: Plan, one: int) -> list[Call]:

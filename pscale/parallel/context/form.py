@@ -46,7 +46,7 @@ class AttentionShare:
 
     def kept(self, layer: Layer) -> Layer:
         """Return `layer`, which keeps what backward needs or computes it again."""
-        return Recomputed(layer, buffers=self.buffers) if self.recomputed else layer
+        return Recomputed(layer) if self.recomputed else layer
 
 
 @dataclass(frozen=True, kw_only=True)

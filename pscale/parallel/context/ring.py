@@ -59,41 +59,37 @@ class RingAttention(KeyExchange):
             if piece is not None:
                 mine = self.buffers.take_exchange(kv.shape, kv.dtype)
                 gradients.meet(next(scored), kv, mine, _both(progress, in_flight))
-            in_flight = Hop(self.axis, self._sum(in_flight, mine, piece), Tag.KEY_GRADIENTS, self.buffers)
+            in_flight = Hop(self.axis, _sum(in_flight, mine, piece), Tag.KEY_GRADIENTS, self.buffers)
         assert in_flight is not None
-        home = in_flight.wait()
-        self.axis.copy(home, packed(gradients.dqkv, 3)[:, :, 1:])
-        self.buffers.give(home)
-        return gradients.finish()
+        self.axis.copy(in_flight.wait(), packed(gradients.dqkv, 3)[:, :, 1:])
+        return gradients.dqkv
 
     def _round(self, qkv: Array) -> Iterator[tuple[Array, Progress]]:
         """Yield the keys and values of every rank, own first, while the next are on their way."""
-        kv = own_keys_and_values(qkv, self.axis, self.buffers)
-        for _ in range(self.axis.size - 1):
-            hop = Hop(self.axis, kv, Tag.KEYS, self.buffers)
+        kv, gone = own_keys_and_values(qkv, self.axis, self.buffers), None
+        for left in reversed(range(self.axis.size - 1)):
+            hop = Hop(self.axis, kv, Tag.KEYS, self.buffers, out=gone)
             yield kv, hop.poll
-            kv = hop.wait()
+            kv, gone = hop.wait(), kv if left else None
         yield kv, _nothing
-        self.buffers.give(kv)
 
-    def _sum(self, in_flight: Hop | None, mine: Array | None, piece: AttentionBlock | None) -> Array:
-        """Return the gradients that arrive with this rank's share, if it has one, added."""
-        if in_flight is None:
-            assert mine is not None, "the first keys are the rank's own"
-            return mine
-        total = in_flight.wait()
-        if mine is not None and piece is not None:
-            total[:, piece.keys] += mine[:, piece.keys]
-            self.buffers.give(mine)
-        return total
+
+def _sum(in_flight: Hop | None, mine: Array | None, piece: AttentionBlock | None) -> Array:
+    """Return the gradients that arrive with this rank's share, if it has one, added."""
+    if in_flight is None:
+        assert mine is not None, "the first keys are the rank's own"
+        return mine
+    total = in_flight.wait()
+    if mine is not None and piece is not None:
+        total[:, piece.keys] += mine[:, piece.keys]
+    return total
 
 
 class Hop:
-    """An array, taken over, on its way to the next rank of a ring, while that of the rank before arrives."""
+    """An array on its way to the next rank of a ring, while that of the rank before arrives."""
 
-    def __init__(self, axis: Axis, outgoing: Array, tag: Tag, buffers: Buffers):
-        self._outgoing, self._buffers = outgoing, buffers
-        self._incoming = buffers.take_exchange(outgoing.shape, outgoing.dtype)
+    def __init__(self, axis: Axis, outgoing: Array, tag: Tag, buffers: Buffers, out: Array | None = None):
+        self._incoming = buffers.take_exchange(outgoing.shape, outgoing.dtype) if out is None else out
         self._pending = (
             axis.start_receive(self._incoming, (axis.rank - 1) % axis.size, tag),
             axis.start_send(outgoing, (axis.rank + 1) % axis.size, tag),
@@ -108,7 +104,6 @@ class Hop:
         """Return what has arrived."""
         for pending in self._pending:
             pending.wait()
-        self._buffers.give(self._outgoing)
         return self._incoming
 
 

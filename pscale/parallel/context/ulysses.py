@@ -11,7 +11,7 @@ from typing import Any
 from pscale.mesh.axis import Array, Axis
 from pscale.nn.attention import packed
 from pscale.nn.buffers import Buffers
-from pscale.nn.layer import Layer
+from pscale.nn.layer import Chain, Layer
 from pscale.nn.param import Param
 from pscale.parallel.context.form import AttentionShare, Form
 from pscale.parallel.context.layout import Layout
@@ -27,52 +27,51 @@ class UlyssesAttention:
     params: Sequence[Param] = ()
 
     def __init__(self, inner: Layer, *, axis: Axis, layout: Layout, buffers: Buffers):
-        self.inner, self.axis, self.layout, self.buffers = inner, axis, layout, buffers
+        self.inner, self.axis, self.layout, self.buffers = Chain(inner), axis, layout, buffers
 
     def forward(self, qkv: Array) -> tuple[Array, Any]:
         """Attend with this rank's heads to the whole past."""
-        y, cache = self.inner.forward(self._to_heads(qkv, 3))
+        qkv = self._to_heads(qkv, 3)
+        y, cache = self.inner.forward(qkv)
         return self._to_tokens(y, 1), cache
 
     def backward(self, dy: Array, cache: Any) -> Array:
         """Return the gradient of the packed q, k and v of this rank's tokens."""
-        dqkv = self.inner.backward(self._to_heads(dy, 1), cache)
-        assert dqkv is not None
-        return self._to_tokens(dqkv, 3)
+        dy = self._to_heads(dy, 1)
+        return self._to_tokens(self.inner.backward(dy, cache), 3)
 
     def _to_heads(self, x: Array, kinds: int) -> Array:
-        """Give up (B, T/P, kinds C) for (B, T, kinds C/P) in natural order."""
+        """Turn (B, T/P, kinds C) into (B, T, kinds C/P) in natural order; `x` is overwritten."""
         mine = self._by_rank(x, kinds)
         parts = self.buffers.take_exchange(mine.shape, x.dtype)
         self.axis.copy(mine, parts)
-        self.buffers.give(x)
-        received = self._exchanged(parts)
-        P, B, T, _, width = received.shape
-        whole = self.buffers.take((B, P * T, kinds * width), x.dtype)
+        received = self.buffers.begin_exchange(x).reshape(parts.shape)
+        self.axis.all_to_all(parts, received)
+        P, B, T, _, width = parts.shape
+        whole = self.buffers.end_exchange(parts).reshape(B, P * T, kinds * width)
         for natural, of_ranks in self.layout.matching(packed(whole, kinds), received):
             self.axis.copy(of_ranks, natural)
-        self.buffers.give(received)
+        self.buffers.end_exchange(x)
         return whole
 
     def _to_tokens(self, x: Array, kinds: int) -> Array:
-        """Give up (B, T, kinds C/P) in natural order for (B, T/P, kinds C)."""
+        """Turn (B, T, kinds C/P) in natural order into (B, T/P, kinds C)."""
         B, T, width = x.shape
-        P = self.axis.size
+        parts = self._by_part(x, kinds)
+        del x
+        received = self.buffers.take_exchange(parts.shape, parts.dtype)
+        self.axis.all_to_all(parts, received)
+        mine = self.buffers.end_exchange(parts).reshape(B, T // self.axis.size, width * self.axis.size)
+        self.axis.copy(received, self._by_rank(mine, kinds))
+        return mine
+
+    def _by_part(self, x: Array, kinds: int) -> Array:
+        """Return packed (B, T, kinds C/P) in natural order as what each rank is to have of it."""
+        (B, T, width), P = x.shape, self.axis.size
         parts = self.buffers.take_exchange((P, B, T // P, kinds, width // kinds), x.dtype)
         for natural, of_ranks in self.layout.matching(packed(x, kinds), parts):
             self.axis.copy(natural, of_ranks)
-        self.buffers.give(x)
-        received = self._exchanged(parts)
-        mine = self.buffers.take((B, T // P, width * P), x.dtype)
-        self.axis.copy(received, self._by_rank(mine, kinds))
-        self.buffers.give(received)
-        return mine
-
-    def _exchanged(self, parts: Array) -> Array:
-        received = self.buffers.take_exchange(parts.shape, parts.dtype)
-        self.axis.all_to_all(parts, received)
-        self.buffers.give(parts)
-        return received
+        return parts
 
     def _by_rank(self, x: Array, kinds: int) -> Array:
         """View (B, T/P, kinds C) as (P, B, T/P, kinds, C/P), by the rank that has the heads."""

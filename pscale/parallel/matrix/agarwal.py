@@ -8,8 +8,8 @@ is to tensor parallelism. Rows of A are cut over the output, rows of C over the 
 from __future__ import annotations
 
 from pscale.mesh.axis import Axis
-from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
+from pscale.nn.common_layers import product
 from pscale.nn.kernels.tiles import rows_of
 from pscale.nn.param import Param
 from pscale.parallel.matrix.axonn import Depth
@@ -27,25 +27,17 @@ class Agarwal:
     def multiply(self, a: Array, weight: Param) -> Array:
         """Return this rank's rows of a block of `a @ weight`."""
         whole = gathered(a, self.output, buffers=self.buffers)
-        b = self.depth.whole(weight)
-        partial = self.buffers.take((*whole.shape[:-1], b.shape[1]), a.dtype)
-        kernels.current().multiply(rows_of(whole), b, rows_of(partial))
-        self.depth.free(b)
-        self.buffers.give(whole)
+        partial = product(whole, self.depth.whole(weight), self.buffers)
         return scattered(partial, self.contraction, buffers=self.buffers)
 
     def differentiate(self, dc: Array, a: Array, weight: Param) -> Array:
         """Return the gradient of `a`; both products share the gathered `dc`."""
         whole = gathered(dc, self.contraction, buffers=self.buffers)
-        self.buffers.give(dc)
-        b = self.depth.whole(weight)
-        partial = self.buffers.take((*whole.shape[:-1], len(b)), a.dtype)
-        kernels.current().multiply(rows_of(whole), b.T, rows_of(partial))
-        self.depth.free(b)
+        partial = product(whole, self.depth.whole(weight).T, self.buffers)
         da = scattered(partial, self.output, buffers=self.buffers)
+        del partial  # its memory is that of the gathered `a`
         whole_a = gathered(a, self.output, buffers=self.buffers)
         self.depth.add_product(weight, rows_of(whole_a).T, rows_of(whole))
-        self.buffers.give(whole, whole_a, a)
         return da
 
 

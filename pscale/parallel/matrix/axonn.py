@@ -10,6 +10,7 @@ from __future__ import annotations
 from pscale.mesh.axis import Axis
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
+from pscale.nn.common_layers import product
 from pscale.nn.kernels.tiles import rows_of
 from pscale.nn.param import Param
 from pscale.parallel.matrix.grid import Exchanged, Multiplication
@@ -22,7 +23,7 @@ class Depth:
         self.axis, self.buffers = axis, buffers
 
     def whole(self, weight: Param) -> Array:
-        """Return the whole block, to be handed to `free`."""
+        """Return the whole block."""
         if self.axis.size == 1:
             return weight.data
         rows, columns = weight.shape
@@ -30,22 +31,16 @@ class Depth:
         self.axis.all_gather(weight.data, whole)
         return whole
 
-    def free(self, whole: Array) -> None:
-        """Be told that the block is not needed for now."""
-        if self.axis.size > 1:
-            self.buffers.give(whole)
-
     def add_product(self, weight: Param, a: Array, b: Array) -> None:
         """Add this rank's rows of the sum of `a @ b` over the axis to the gradient."""
         if self.axis.size == 1:
             weight.add_product(a, b, self.buffers)
             return
-        product = self.buffers.take_exchange((len(a), b.shape[1]), b.dtype)
-        kernels.current().multiply(a, b, product)
+        whole = self.buffers.take_exchange((len(a), b.shape[1]), b.dtype)
+        kernels.current().multiply(a, b, whole)
         mine = self.buffers.take_exchange(weight.shape, b.dtype)
-        self.axis.reduce_scatter(product, mine)
+        self.axis.reduce_scatter(whole, mine)
         weight.add_grad(mine)
-        self.buffers.give(product, mine)
 
 
 class Axonn:
@@ -57,23 +52,16 @@ class Axonn:
 
     def multiply(self, a: Array, weight: Param) -> Array:
         """Return this rank's block of `a @ weight`."""
-        b = self.depth.whole(weight)
-        c = self.buffers.take((*a.shape[:-1], b.shape[1]), a.dtype)
-        kernels.current().multiply(rows_of(a), b, rows_of(c))
-        self.depth.free(b)
+        c = product(a, self.depth.whole(weight), self.buffers)
         self.contraction.all_reduce(c)
         return c
 
     def differentiate(self, dc: Array, a: Array, weight: Param) -> Array:
         """Return the gradient of `a`, whose sum is under way while that of the weight is computed."""
-        b = self.depth.whole(weight)
-        da = self.buffers.take(a.shape, a.dtype)
-        kernels.current().multiply(rows_of(dc), b.T, rows_of(da))
-        self.depth.free(b)
+        da = product(dc, self.depth.whole(weight).T, self.buffers)
         pending = self.output.start_all_reduce(da)
         self.depth.add_product(weight, rows_of(a).T, rows_of(dc))
         pending.wait()
-        self.buffers.give(dc, a)
         return da
 
 

@@ -11,16 +11,17 @@ from collections.abc import Callable
 from pscale.mesh.axis import Axis, Pending, Tag
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
+from pscale.nn.common_layers import product
 from pscale.nn.kernels.tiles import rows_of
 from pscale.nn.param import Param
 from pscale.parallel.matrix.grid import Exchanged, Multiplication
 
 
 class ShiftedBlock:
-    """A block on its way round an axis, `block` being what is here now; `own` is given back when it left."""
+    """A block on its way round an axis, `block` being what is here now."""
 
-    def __init__(self, block: Array, axis: Axis, buffers: Buffers, *, own: bool):
-        self.block, self._axis, self._buffers, self._own = block, axis, buffers, own
+    def __init__(self, block: Array, axis: Axis, buffers: Buffers):
+        self.block, self._axis, self._buffers = block, axis, buffers
         self._arriving: Array | None = None
         self._pending: list[Pending] = []
 
@@ -40,19 +41,13 @@ class ShiftedBlock:
         for pending in self._pending:
             pending.wait()
         if self._arriving is not None:
-            self.give()
-            self.block, self._own, self._arriving, self._pending = self._arriving, True, None, []
-            self._buffers.end_exchange(self.block)
+            self.block = self._buffers.end_exchange(self._arriving)
+            self._arriving, self._pending = None, []
 
     def move(self, ranks: int) -> None:
         """Move by so many ranks."""
         self.start(ranks)
         self.arrive()
-
-    def give(self) -> None:
-        """Give the block back, unless it is somebody else's."""
-        if self._own:
-            self._buffers.give(self.block)
 
 
 class Cannon:
@@ -64,7 +59,7 @@ class Cannon:
     def multiply(self, a: Array, weight: Param) -> Array:
         """Return this rank's block of `a @ weight`; blocks travel while others are multiplied."""
         c = self.buffers.take((*a.shape[:-1], weight.shape[1]), a.dtype)
-        rows, product = rows_of(c), self.buffers.take(rows_of(c).shape, c.dtype)
+        rows, more = rows_of(c), self.buffers.take(rows_of(c).shape, c.dtype)
         moving = [self._of_a(rows_of(a)), self._of_b(weight.data)]
         for turn in range(self.across.size):
             for shifted in moving:
@@ -73,51 +68,42 @@ class Cannon:
             if turn < self.across.size - 1:
                 for shifted in moving:
                     shifted.start()
-            kernels.current().multiply(first, second, product if turn else rows)
+            kernels.current().multiply(first, second, more if turn else rows)
             if turn:
-                rows += product
-        self.buffers.give(product)
-        for shifted in moving:
-            shifted.give()
+                rows += more
         return c
 
     def differentiate(self, dc: Array, a: Array, weight: Param) -> Array:
         """Return the gradient of `a`."""
         rows = rows_of(dc)
         da = self._shifted_sum(
-            lambda b: self._product(rows, b.T),
+            lambda b: product(rows, b.T, self.buffers),
             self._of_b(weight.data),
             self.across,
             late=self.down.rank,
         )
         db = self._shifted_sum(
-            lambda block: self._product(block.T, rows),
+            lambda block: product(block.T, rows, self.buffers),
             self._of_a(rows_of(a)),
             self.down,
             late=self.across.rank,
         )
         weight.add_grad(db)
-        self.buffers.give(db, dc, a)
         return da.reshape(a.shape)
 
     def _of_a(self, block: Array) -> ShiftedBlock:
         """Return the block of A with which this rank begins: (i, j) has block i + j of the contraction."""
-        shifted = ShiftedBlock(block, self.across, self.buffers, own=False)
+        shifted = ShiftedBlock(block, self.across, self.buffers)
         shifted.move(self.down.rank)
         return shifted
 
     def _of_b(self, block: Array) -> ShiftedBlock:
-        shifted = ShiftedBlock(block, self.down, self.buffers, own=False)
+        shifted = ShiftedBlock(block, self.down, self.buffers)
         shifted.move(self.across.rank)
         return shifted
 
-    def _product(self, a: Array, b: Array) -> Array:
-        c = self.buffers.take((len(a), b.shape[1]), a.dtype)
-        kernels.current().multiply(a, b, c)
-        return c
-
     def _shifted_sum(
-        self, product: Callable[[Array], Array], factor: ShiftedBlock, axis: Axis, late: int
+        self, times: Callable[[Array], Array], factor: ShiftedBlock, axis: Axis, late: int
     ) -> Array:
         """Return this rank's block of a sum over `axis`, of products with a factor that travels as well.
 
@@ -129,17 +115,15 @@ class Cannon:
             block = factor.block
             if turn < axis.size - 1:
                 factor.start()
-            mine = product(block)
+            mine = times(block)
             if total is not None:
                 total.arrive()
                 mine += total.block
-                total.give()
-            total = ShiftedBlock(mine, axis, self.buffers, own=True)
+            total = ShiftedBlock(mine, axis, self.buffers)
             if turn < axis.size - 1:
                 total.start()
         assert total is not None
         total.move(1 - late)
-        factor.give()
         return total.block
 
 

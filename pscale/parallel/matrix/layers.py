@@ -26,11 +26,11 @@ class Product(Protocol):
     """A way to multiply matrices that lie in blocks; the rows of activations (B, T, C) are B x T."""
 
     def multiply(self, a: Array, weight: Param) -> Array:
-        """Return this rank's part of `a @ weight`; `a` stays with the caller."""
+        """Return this rank's part of `a @ weight`."""
         ...
 
     def differentiate(self, dc: Array, a: Array, weight: Param) -> Array:
-        """Take over `dc` and `a`, add to the gradient of the weight, return that of `a`."""
+        """Add to the gradient of the weight, return that of `a`."""
         ...
 
 
@@ -129,20 +129,18 @@ class ColumnNorm:
         square += EPSILON
         np.sqrt(square, out=square)
         np.reciprocal(square, out=square)
-        self.buffers.give(everyone)
 
     def backward(self, dy: Array, cache: Cache) -> Array:
         """Return r (g - mean(g) - n mean(g n)) for g = dy gain, n the normalised row, r = 1 / deviation."""
         x, statistics = cache
-        dx, rows, gain = self.buffers.reuse(x), rows_of(dy), self.gain.data
-        out, inverse = rows_of(dx), statistics[1]
+        rows, gain = rows_of(dy), self.gain.data
+        out, inverse = rows_of(x), statistics[1]
         sums = self.buffers.take_exchange((2, len(rows)), compute_dtype(dy.dtype))
-        self._sum_up(rows_of(x), rows, statistics, sums, out)
+        self._sum_up(out, rows, statistics, sums)
         self.axis.all_reduce(sums)
         sums /= rows.shape[1] * self.axis.size
         along, level = sums
-        pool = scratch()
-        work = pool.take(tile_shape(rows), compute_dtype(dy.dtype))
+        work = scratch().take(tile_shape(rows), compute_dtype(dy.dtype))
         for tile in tiles(rows):
             with Copies() as copies:
                 normal, product = copies.change(out[tile]), work[: len(rows[tile])]
@@ -151,28 +149,25 @@ class ColumnNorm:
                 np.multiply(copies.read(rows[tile]), copies.read(gain), out=product)
                 np.subtract(product, normal, out=normal)
                 normal *= inverse[tile, None]
-        pool.give(work)
-        self.buffers.give(sums, statistics, dy)
-        return dx
+        return x
 
-    def _sum_up(self, x: Array, dy: Array, statistics: Array, sums: Array, normal: Array) -> None:
-        """Write normalised rows, which may take the place of `x`, and sums of g n and of g; add gradients."""
+    def _sum_up(self, x: Array, dy: Array, statistics: Array, sums: Array) -> None:
+        """Write normalised rows in the place of `x`, and sums of g n and of g; add gradients."""
         (mean, inverse), (along, level) = statistics, sums
-        gain, pool = self.gain.data, scratch()
+        gain = self.gain.data
         grads = np.zeros((2, x.shape[1]), compute_dtype(dy.dtype))
-        work = pool.take(tile_shape(x), compute_dtype(dy.dtype))
+        work = scratch().take(tile_shape(x), compute_dtype(dy.dtype))
         for tile in tiles(x):
             size = len(x[tile])
             product, every_row = work[:size], ones(size, work.dtype)
             with Copies() as copies:
-                row, gains, part = copies.read(dy[tile]), copies.read(gain), copies.write(normal[tile])
-                np.subtract(copies.read(x[tile]), mean[tile, None], out=part)
+                row, gains, part = copies.read(dy[tile]), copies.read(gain), copies.change(x[tile])
+                part -= mean[tile, None]
                 part *= inverse[tile, None]
                 np.multiply(row, part, out=product)
                 np.matmul(product, gains, out=along[tile])
                 np.matmul(row, gains, out=level[tile])
                 grads[0] += np.matmul(every_row, product)
                 grads[1] += np.matmul(every_row, row)
-        pool.give(work)
         for param, grad in zip(self.params, grads.astype(dy.dtype, copy=False), strict=True):
             param.add_grad(grad)

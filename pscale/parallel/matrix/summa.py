@@ -32,16 +32,11 @@ class Summa:
         total = rows_of(c)
         for number in range(self.panels):
             first, second = self._of_a(number), self._of_b(number)
-            panel, b = first.broadcast(rows_of(a)), second.broadcast(weight.data)
-            if number == 0:
-                kernels.current().multiply(panel, b, total)
-            else:
-                product = self.buffers.take(total.shape, c.dtype)
-                kernels.current().multiply(panel, b, product)
+            product = self.buffers.take(total.shape, c.dtype) if number else total
+            kernels.current().multiply(first.broadcast(rows_of(a)), second.broadcast(weight.data), product)
+            if number:
                 total += product
-                self.buffers.give(product)
-            first.give(panel)
-            second.give(b)
+            del product  # before the next
         return c
 
     def differentiate(self, dc: Array, a: Array, weight: Param) -> Array:
@@ -49,14 +44,9 @@ class Summa:
         da, db = self.buffers.take(a.shape, a.dtype), self.buffers.take(weight.shape, a.dtype)
         for number in range(self.panels):
             first, second = self._of_a(number), self._of_b(number)
-            b = second.broadcast(weight.data)
-            first.add_up(rows_of(dc), b.T, rows_of(da))
-            second.give(b)
-            panel = first.broadcast(rows_of(a))
-            second.add_up(panel.T, rows_of(dc), db)
-            first.give(panel)
+            first.add_up(rows_of(dc), second.broadcast(weight.data).T, rows_of(da))
+            second.add_up(first.broadcast(rows_of(a)).T, rows_of(dc), db)
         weight.add_grad(db)
-        self.buffers.give(db, dc, a)
         return da
 
     def _of_a(self, number: int) -> Panel:
@@ -78,18 +68,13 @@ class Panel:
         self.in_place = self.mine and (dim == 0 or self.each == 1)  # lies together in memory
 
     def broadcast(self, block: Array) -> Array:
-        """Return the panel, from the block of the rank that has it; to be handed to `give`."""
+        """Return the panel, from the block of the rank that has it."""
         part = self._within(block)
         panel = part if self.in_place else self.buffers.take_exchange(part.shape, part.dtype)
         if self.mine and not self.in_place:
             self.axis.copy(part, panel)
         self.axis.broadcast(panel, self.root)
         return panel
-
-    def give(self, panel: Array) -> None:
-        """Be told that the panel is not needed any more."""
-        if not self.in_place:
-            self.buffers.give(panel)
 
     def add_up(self, a: Array, b: Array, block: Array) -> None:
         """Sum `a @ b` over the axis, into the block of the rank that has the panel."""
@@ -99,7 +84,6 @@ class Panel:
         self.axis.reduce(product, self.root)
         if self.mine and not self.in_place:
             self.axis.copy(product, part)
-        self.give(product)
 
     def _within(self, block: Array) -> Array:
         size = block.shape[self.dim] // self.each
