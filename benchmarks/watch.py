@@ -37,9 +37,9 @@ from figures import Figure, figure, finish, parser
 from pscale.launch import launcher
 from pscale.launch_folder import LaunchFolder
 from pscale.results.store import read_table
-from pscale.watch.notes import NOTE, PART, Communicator, Facts, Kept, Recorded, calls
-from pscale.watch.preload import FOLDER, beside, recorder
-from pscale.watch.tables import NOT_SPLIT, watched
+from pscale.watch.notes import NOTE, PART, Communicator, Facts, NotesFile, Recorded, calls
+from pscale.watch.preload import FOLDER, recorder, sibling_library
+from pscale.watch.tables import NOT_SPLIT, record_tables
 
 CALL_NS, SLOWER, SETTLED, DELAY_OFF, SETTLE_S, SETTLE_GIB = 100, 1.005, 0.99, 0.02, 60, 2  # goals
 HERE = Path(__file__).parent
@@ -148,7 +148,7 @@ class Turns:
 
 def costs(rounds: int) -> dict[str, Figure]:
     """Return what a call costs, and by how much a program of 10,000 calls in a second is slower."""
-    library = str(recorder(beside(Path(sys.executable))))
+    library = str(recorder(sibling_library(Path(sys.executable))))
     added: dict[str, list[float]] = {name: [] for name in CALLS}
     slower: dict[str, list[float]] = {"plain": [], "recorded": []}
     cores = os.sched_getaffinity(0)
@@ -225,7 +225,7 @@ def weak(rounds: int, call_s: float) -> dict[str, Figure]:
     suite["timing"], suite["repeat"] = {"overhead_steps": 0, "gemm_peak": False}, rounds
     ranks = min(2, len(os.sched_getaffinity(0)))
     with tempfile.TemporaryDirectory() as notes:
-        loads = {"LD_PRELOAD": str(recorder(beside(Path(sys.executable)))), FOLDER: notes}
+        loads = {"LD_PRELOAD": str(recorder(sibling_library(Path(sys.executable)))), FOLDER: notes}
         recorded = {f"launch.env.{name}": value for name, value in loads.items()}
         suite["sweep"] = {"cases": [{"ranks": ranks}, {"ranks": ranks, **recorded}]}
         path = Path(notes, "weak.yaml")
@@ -319,7 +319,9 @@ def made_up(folder: Path, count: int, calls_of_step: int) -> Recorded:
                 rows.tofile(file)
             file.seek(0)
             np.array([1 + 5 * turns]).tofile(file)
-    return Recorded(facts=facts, notes=[Kept(LaunchFolder(Path(folder)), f"notes.{rank}") for rank in (0, 1)])
+    return Recorded(
+        facts=facts, notes=[NotesFile(LaunchFolder(Path(folder)), f"notes.{rank}") for rank in (0, 1)]
+    )
 
 
 def settle_many(count: int, calls_of_step: int) -> None:
@@ -327,7 +329,7 @@ def settle_many(count: int, calls_of_step: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         recorded = made_up(Path(folder), count, calls_of_step)
         begin = process_time()
-        watched(recorded)
+        record_tables(recorded)
         print(process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
 
 

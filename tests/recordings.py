@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pscale.watch.notes import NOTE, PART, Communicator, Facts, Recorded, calls
-from pscale.watch.rows import rows_of
+from pscale.watch.rows import all_rows
 from pscale.watch.settle import settle
-from pscale.watch.tables import watched
+from pscale.watch.tables import record_tables
 
 NUMBERS = {call.name: number for number, call in enumerate(calls())}
 WORLD = 1  # the number of the communicator, on every rank
@@ -56,7 +56,7 @@ def notes(made):
 
 
 def settled(*ranks, comms=()):
-    return settle(*rows_of(recorded(*ranks, comms=comms)))
+    return settle(*all_rows(recorded(*ranks, comms=comms)))
 
 
 def waits(found):
@@ -73,7 +73,7 @@ def waits(found):
 
 def table(found, name):
     """Return a table of `pscale.watch.tables` as rows."""
-    columns = watched(found).tables[name]
+    columns = record_tables(found).tables[name]
     return [
         dict(zip(columns, row, strict=True))
         for row in zip(*(list(each) for each in columns.values()), strict=True)

@@ -19,7 +19,7 @@ from pscale.cli import fail
 from pscale.cli.console import new_console, say
 from pscale.cli.progress import showing_share
 from pscale.cli.run import RunOptions, published, tell_briefly
-from pscale.cli.workload_tables import NOTES, launcher_beside, library_of_command, observer_of, read_of
+from pscale.cli.workload_tables import NOTES, library_of_command, observer_of, read_of, sibling_launcher
 from pscale.config import Case, Launch, Plan, to_dict
 from pscale.errors import FAILED, INTERRUPTED, PscaleError, ResultsError, UsageError
 from pscale.launch import local
@@ -36,8 +36,8 @@ from pscale.report.answer import Answer
 from pscale.results.store import write_columns, write_part
 from pscale.run_folders import run_folder
 from pscale.watch.notes import FACTS, Recorded, read
-from pscale.watch.preload import FOLDER, beside, preloading
-from pscale.watch.tables import Watched, watched
+from pscale.watch.preload import FOLDER, preload_words, sibling_library
+from pscale.watch.tables import RecordTables, record_tables
 from pscale.workload_command import why_nested
 
 _OF_CASE = ("suite", "label", "series", "base", "scaling", "ranks", "threads")
@@ -84,10 +84,10 @@ def watch(words: Sequence[str], options: WatchOptions) -> int:
         raise UsageError(why)
     asked = Launch(bind=options.bind, launcher=options.launcher, hosts=options.hosts)
     library = library_of_command(argv, asked)
-    asked = replace(asked, launcher=launcher_beside(options.launcher, library))
+    asked = replace(asked, launcher=sibling_launcher(options.launcher, library))
     target = find_target(asked, os.environ, submits=False)
     launcher = select(asked, target.site.allocation, target.machine)
-    library = library or beside(Path(launcher.path))
+    library = library or sibling_library(Path(launcher.path))
     cores = target.machine.all_cores
     launch = replace(asked, oversubscribe=options.ranks * options.threads > cores)
     case = case_of(_name(words), options.ranks, threads=options.threads, launch=launch)
@@ -100,7 +100,7 @@ def watch(words: Sequence[str], options: WatchOptions) -> int:
         started = command(
             case,
             launcher,
-            (*preloading(library, os.environ), f"{FOLDER}={notes}", *argv),
+            (*preload_words(library, os.environ), f"{FOLDER}={notes}", *argv),
             target.machine,
             environ=os.environ,
             root=os.geteuid() == 0,
@@ -268,7 +268,7 @@ def write(
     progressed: Callable[[float], None] = lambda _: None,
 ) -> list[str]:
     """Write the tables of a run, and return what its document warns of."""
-    found = watched(recorded, progressed=progressed)
+    found = record_tables(recorded, progressed=progressed)
     ending = _ending(outcome)
     warnings = [f"{ending}. Measurements end with its last calls."] if ending else []
     warnings += found.warnings
@@ -282,7 +282,7 @@ def write(
     return warnings
 
 
-def _row(case: Case, found: Watched, outcome: Outcome) -> dict[str, Any]:
+def _row(case: Case, found: RecordTables, outcome: Outcome) -> dict[str, Any]:
     """Return the row of `cases`: nothing of what only a training has."""
     return {
         **_planned_row(case),

@@ -24,7 +24,7 @@ from pscale.launch_folder import LaunchFolder
 from pscale.ranges import as_ranges
 from pscale.results.step_time import step_time_of
 from pscale.results.store import write_columns, write_part
-from pscale.watch.preload import FOLDER, beside, library_of, preloading
+from pscale.watch.preload import FOLDER, preload_words, program_library, sibling_library
 from pscale.workload_command import WRITE_ALONE, arguments, innermost, is_launcher
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 NOTES = "notes"  # the folder of a launch in which its ranks write their calls
 
 
-def launcher_beside(asked: str, library: Path | None) -> str:
+def sibling_launcher(asked: str, library: Path | None) -> str:
     """Return the launcher that is installed with a library, unless one is asked for.
 
     Systems that have several MPIs name launchers after them, as Debian does.
@@ -54,7 +54,7 @@ def launcher_of(case: Case) -> str:
     asked = case.launch.launcher
     if not case.workload.command or asked != "auto":
         return asked
-    return launcher_beside(asked, library_of_command(arguments(case), case.launch))
+    return sibling_launcher(asked, library_of_command(arguments(case), case.launch))
 
 
 def library_of_command(words: Sequence[str], launch: Launch) -> Path | None:
@@ -62,15 +62,15 @@ def library_of_command(words: Sequence[str], launch: Launch) -> Path | None:
     program = innermost(words)
     before = [word.partition("=") for word in words[: words.index(program)]]  # such as of `env A=1 ./a.out`
     environ = {**os.environ, **launch.env, **{name: value for name, equals, value in before if equals}}
-    return library_of(Path(shutil.which(program) or words[0]), environ, launch.launcher)
+    return program_library(Path(shutil.which(program) or words[0]), environ, launch.launcher)
 
 
 def watching(launcher: Launcher) -> Watching:
     """Return how workloads are watched that `launcher` starts."""
 
     def loading(words: Sequence[str], case: Case) -> tuple[str, ...]:
-        library = library_of_command(words, case.launch) or beside(Path(launcher.path))
-        return preloading(library, {**os.environ, **case.launch.env})
+        library = library_of_command(words, case.launch) or sibling_library(Path(launcher.path))
+        return preload_words(library, {**os.environ, **case.launch.env})
 
     return Watching(loading=loading, variable=FOLDER, notes=NOTES, observer=_observer, why_apart=why_apart)
 
@@ -81,7 +81,7 @@ def _observer(case: Case, folder: Path) -> Observer:
 
 def observer_of(notes: Path, hang_after_s: float | None) -> Observer:
     """Return what the record of a program tells while it runs; its folder is there."""
-    from pscale.watch.progress import Progress
+    from pscale.watch.hang import Progress
 
     progress = Progress(notes, hang_after_s or math.inf)
     return Observer(is_stuck=progress.is_stuck, is_joining=progress.is_joining, ending=progress.ending)
@@ -184,10 +184,10 @@ def _watched(
     journal: Journal, launch: CaseLaunch, outcome: Outcome, analysed: Callable[[float], None]
 ) -> dict[str, Any]:
     """Write the tables of what ranks recorded; of a launch that hung, return where they were."""
-    from pscale.watch.tables import watched
+    from pscale.watch.tables import record_tables
 
     recorded = read_of(journal.case_folder(launch.key) / NOTES, launch.case.ranks)
-    found = watched(recorded, progressed=analysed)
+    found = record_tables(recorded, progressed=analysed)
     if outcome.status == "hung":
         still = f"no progress for {launch.case.launch.hang_after_s:g} s"
         return {"reason": ". ".join([still, *found.warnings])}

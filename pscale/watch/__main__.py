@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from pscale.errors import LaunchError
-from pscale.watch.preload import FOLDER, beside, library_of, preloading, recorder
+from pscale.watch.preload import FOLDER, preload_words, program_library, recorder, sibling_library
 
 
 def main() -> None:
@@ -25,10 +25,10 @@ def main() -> None:
     os.environ[FOLDER] = str(folder)
     if not sys.argv[1].endswith(".py"):
         program = shutil.which(sys.argv[1]) or sys.exit(f"{sys.argv[1]}: no such program")
-        library = library_of(Path(program), os.environ) or beside(Path(sys.executable))
-        words = (*preloading(library, os.environ), program, *sys.argv[2:])
+        library = program_library(Path(program), os.environ) or sibling_library(Path(sys.executable))
+        words = (*preload_words(library, os.environ), program, *sys.argv[2:])
         os.execvp(words[0], words)
-    library = library_of(Path(sys.executable), os.environ)
+    library = program_library(Path(sys.executable), os.environ)
     ctypes.CDLL(str(recorder(library)), mode=ctypes.RTLD_GLOBAL)
     sys.argv = sys.argv[1:]
     sys.path[0] = str(Path(sys.argv[0]).parent.absolute())

@@ -14,7 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from pscale.watch.notes import ANYBODY, Group
-from pscale.watch.rows import NEVER, NOTHING, Mask, Numbers, Rows, by_request, of_kinds
+from pscale.watch.rows import (
+    NEVER,
+    NOTHING,
+    Mask,
+    Numbers,
+    Rows,
+    by_request,
+    first_of_run,
+    last_where,
+    of_kinds,
+)
 
 _WIDEST, _LEAST = 64, 3_000_000  # places of a table of meetings, for each call in it, and in any case
 COLLECTIVE = ("ALL", "FROM_ROOT", "TO_ROOT", "PREFIX", "NEAR")
@@ -38,7 +48,7 @@ class Matched:
         )
 
 
-def started(rows: Rows) -> tuple[Numbers, Mask]:
+def match_requests(rows: Rows) -> tuple[Numbers, Mask]:
     """Return, for what completes or tests a request, the row that started it; -1: none. And what to keep.
 
     A request is completed once. MPICH gives one handle to all sends that are over: they are completed in
@@ -46,63 +56,57 @@ def started(rows: Rows) -> tuple[Numbers, Mask]:
     """
     asks, starts = rows.is_kind("COMPLETE"), rows.is_mode("STARTS")
     order = by_request(rows, asks | starts)
-    numbers = np.arange(len(order))
-    new = np.ones(len(order), np.bool_)
-    new[1:] = (np.diff(rows.request[order]) != 0) | (np.diff(rows.rank[order]) != 0)
-    first = np.maximum.accumulate(np.where(new, numbers, 0)) if len(order) else order
+    first = first_of_run(rows.request[order], rows.rank[order])
     is_start, is_over = starts[order], (asks & ~rows.fruitless)[order]
     is_send = is_start & rows.is_kind("SEND")[order]
-    last = np.maximum.accumulate(np.where(is_start, numbers, NOTHING)) if len(order) else order
-    event = np.maximum.accumulate(np.where(is_start | is_over, numbers, NOTHING)) if len(order) else order
+    last, event = last_where(is_start), last_where(is_start | is_over)
     before = np.append(NOTHING, event[:-1])[: len(order)]
     of_send = (last >= first) & is_send[last]
     used = is_over & ~of_send & ((before < first) | ~is_start[before])
-    found = np.full(len(rows.rank), NOTHING)
-    known = asks[order] & (last >= first) & ~used
-    found[order[known]] = order[last[known]]
+    start = np.full(len(rows.rank), NOTHING)
+    certain = asks[order] & (last >= first) & ~used
+    start[order[certain]] = order[last[certain]]
     turns = np.flatnonzero((is_over & of_send) | is_send)
-    found[order[turns[~is_send[turns]]]] = _in_turn(order[turns], is_send[turns], first[turns])
-    kept = np.zeros(len(rows.rank), np.bool_)
+    start[order[turns[~is_send[turns]]]] = _in_turn(order[turns], is_send[turns], first[turns])
+    open_starts = np.zeros(len(rows.rank), np.bool_)
     next_start = np.full(len(order), NOTHING)
     at = np.flatnonzero(is_start)
     next_start[at[:-1]] = at[1:]
     replaced = is_start & ~is_send & (next_start >= 0) & (first[next_start] == first)
-    kept[order[is_start & ~replaced]] = True
-    return found, kept
+    open_starts[order[is_start & ~replaced]] = True
+    return start, open_starts
 
 
 def _in_turn(order: Numbers, is_send: Mask, segment: Numbers) -> Numbers:
     """Return the sends that the completions among these rows complete, first come first; -1: none is left."""
     if not len(order):
         return order
-    numbers = np.arange(len(order))
-    new = np.append(True, np.diff(segment) != 0)
-    first = np.maximum.accumulate(np.where(new, numbers, 0))
+    numbers, first = np.arange(len(order)), first_of_run(segment)
     sends: Numbers = np.cumsum(is_send) - is_send
     sent: Numbers = sends - sends[first]
     done = numbers - first - sent
     beyond = np.where(is_send, 0, done + 1 - sent)
-    apart = np.cumsum(new) * (len(order) + 1)  # a running maximum that begins anew with every segment
+    apart = first * (len(order) + 1)  # a running maximum that begins anew with every segment
     most = np.maximum.accumulate(np.maximum(beyond, 0) + apart)
-    lost = np.where(new, 0, np.append(0, most[:-1]) - apart).clip(0)  # completions so far of no send
+    lost = np.where(first == numbers, 0, np.append(0, most[:-1]) - apart).clip(0)  # completions of no send
     turn = sends[first] + done - lost
-    known = ~is_send & (beyond <= lost)
-    found = np.full(len(order), NOTHING)
-    found[known] = order[is_send][turn[known]]
-    return found[~is_send]
+    certain = ~is_send & (beyond <= lost)
+    start = np.full(len(order), NOTHING)
+    start[certain] = order[is_send][turn[certain]]
+    return start[~is_send]
 
 
-def collectives(rows: Rows, found: Sequence[Group], to: Matched, *, last: bool) -> Numbers:
+def match_collectives(rows: Rows, groups: Sequence[Group], to: Matched, *, last: bool) -> Numbers:
     """Fill in when the last rank came that a collective depends on; return the number of its meeting.
 
     Unless it is the `last` window, a rank that has not come yet may come later.
     """
     meeting, so_far = np.full(len(rows.rank), NOTHING), 0
-    which = np.flatnonzero(collective(rows, found) & ~rows.paired)
+    which = np.flatnonzero(is_settled_collective(rows, groups) & ~rows.paired)
     which = which[np.argsort(rows.group[which], kind="stable")]  # the calls of each are rank by rank
-    turn = _turns(rows.group[which], rows.rank[which])
-    for chosen, lines in _alike(rows.group[which], turn, found):
-        order, group = which[chosen], found[rows.group[which[chosen[0]]]]
+    turn = np.arange(len(which)) - first_of_run(rows.group[which], rows.rank[which])
+    for chosen, lines in _alike(rows.group[which], turn, groups):
+        order, group = which[chosen], groups[rows.group[which[chosen[0]]]]
         table = np.full((int(lines.max()) + 1, len(group.members)), NOTHING)
         table[lines, _places(group.members, rows.rank[order])] = order
         meeting[order] = so_far + lines
@@ -113,26 +117,19 @@ def collectives(rows: Rows, found: Sequence[Group], to: Matched, *, last: bool) 
     return np.where(rows.is_kind("ALL", "TO_ROOT"), meeting, NOTHING)
 
 
-def _turns(*columns: Numbers) -> Numbers:
-    """Return how many of the rows before it have the same values as a row: equal ones follow each other."""
-    numbers = np.arange(len(columns[0]))
-    new = np.append(True, np.any([np.diff(column) != 0 for column in columns], axis=0))[: len(numbers)]
-    return numbers - np.maximum.accumulate(np.where(new, numbers, 0)) if len(numbers) else numbers
-
-
-def _alike(groups: Numbers, turn: Numbers, found: Sequence[Group]) -> Iterator[tuple[Numbers, Numbers]]:
+def _alike(group_of: Numbers, turn: Numbers, groups: Sequence[Group]) -> Iterator[tuple[Numbers, Numbers]]:
     """Yield the calls of communicators with the same members, and in which line of one table each belongs.
 
     There may be very many communicators. Where some ranks are so far ahead that next to nothing is known of
     the others, the calls of a communicator are left out.
     """
-    numbers, which, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    numbers, which, counts = np.unique(group_of, return_inverse=True, return_counts=True)
     lines = np.zeros(len(numbers), np.int64)
     np.maximum.at(lines, which, turn + 1)
-    sizes = lines * np.array([len(found[number].members) for number in numbers.tolist()], np.int64)
+    sizes = lines * np.array([len(groups[number].members) for number in numbers.tolist()], np.int64)
     tables: defaultdict[object, list[int]] = defaultdict(list)
     for place, (number, is_wide) in enumerate(zip(numbers.tolist(), sizes > _WIDEST * counts, strict=True)):
-        group = found[number]
+        group = groups[number]
         alone = group.near or is_wide
         if sizes[place] <= _WIDEST * counts[place] + _LEAST:
             tables[number if alone else group.members].append(place)
@@ -147,9 +144,9 @@ def _alike(groups: Numbers, turn: Numbers, found: Sequence[Group]) -> Iterator[t
         yield chosen, first[which[chosen]] + turn[chosen]
 
 
-def collective(rows: Rows, found: Sequence[Group]) -> Mask:
+def is_settled_collective(rows: Rows, groups: Sequence[Group]) -> Mask:
     """Tell which rows are settled by their turn in a communicator."""
-    within = np.array([*(not group.remote for group in found), False])
+    within = np.array([*(not group.remote for group in groups), False])
     return np.asarray(rows.is_kind(*COLLECTIVE) & ~rows.is_mode("PERSISTENT") & within[rows.group])
 
 
@@ -196,27 +193,26 @@ def _last(kind: str, enter: Numbers, roots: Numbers, group: Group) -> Numbers:
     return np.broadcast_to(latest, enter.shape)
 
 
-def messages(rows: Rows, found: Sequence[Group], to: Matched, undecided: Mask) -> None:
+def match_messages(rows: Rows, groups: Sequence[Group], to: Matched, undecided: Mask) -> None:
     """Fill in when the other end of every message came.
 
     Receives after an undecided one, from anybody and not over, may get what that one does not: not yet known.
     """
     own, both = rows.is_own(), rows.is_kind("BOTH")
-    live = message(rows) & (rows.peer >= 0) & ~rows.paired & ~undecided & ~_held(rows, undecided)
+    live = is_message(rows) & (rows.peer >= 0) & ~rows.paired & ~undecided & ~_held(rows, undecided)
     sends = live & (rows.is_kind("SEND") | (both & own))
     takes = live & (rows.is_kind("RECEIVE") | (both & ~own))
     arriving = np.flatnonzero(takes | (live & rows.is_kind("PROBE") & ~to.matched))
     going = np.flatnonzero(sends)
     if not len(going) or not len(arriving):
         return
-    key_of, key_to = _keys(rows, found, going, arriving)
+    key_of, key_to = _keys(rows, groups, going, arriving)
     order_of, order_to = _sorted(key_of), _sorted(key_to)
     going, key_of, arriving, key_to = going[order_of], key_of[order_of], arriving[order_to], key_to[order_to]
     before: Numbers = (
         np.cumsum(takes[arriving]) - takes[arriving]
     )  # receives: a probe finds what the next one gets
-    first = np.maximum.accumulate(np.where(np.append(True, np.diff(key_to) != 0), np.arange(len(key_to)), 0))
-    turn = np.searchsorted(key_of, key_to) + before - before[first]
+    turn = np.searchsorted(key_of, key_to) + before - before[first_of_run(key_to)]
     known = (turn < len(going)) & (key_of[np.minimum(turn, len(going) - 1)] == key_to)
     one, two = going[turn[known]], arriving[known]
     to.arrival[two], to.cause[two] = rows.enter[one], one
@@ -226,14 +222,14 @@ def messages(rows: Rows, found: Sequence[Group], to: Matched, undecided: Mask) -
     to.paired[one] = to.paired[two] = True
 
 
-def message(rows: Rows) -> Mask:
+def is_message(rows: Rows) -> Mask:
     """Tell which rows are an end of a message, or look for one."""
     kind = rows.is_kind("SEND", "RECEIVE", "BOTH", "PROBE")
     exchanges = ~rows.fruitless & ~rows.cancelled & (rows.group >= 0)
     return np.asarray(kind & ~rows.is_mode("PERSISTENT") & exchanges)
 
 
-def takes_any(rows: Rows) -> Mask:
+def has_wildcard(rows: Rows) -> Mask:
     """Tell which receives were posted with a wildcard."""
     return np.asarray(
         rows.is_kind("RECEIVE", "BOTH") & ((rows.peer == ANYBODY) | ((rows.tag < 0) & (rows.peer >= 0)))
@@ -253,12 +249,12 @@ def _held(rows: Rows, undecided: Mask) -> Mask:
     return held & ~(rows.is_kind("SEND") | (rows.is_kind("BOTH") & rows.is_own()))
 
 
-def _keys(rows: Rows, found: Sequence[Group], going: Numbers, arriving: Numbers) -> tuple[Numbers, Numbers]:
+def _keys(rows: Rows, groups: Sequence[Group], going: Numbers, arriving: Numbers) -> tuple[Numbers, Numbers]:
     """Return one number for communicator, sender, receiver and tag of each message."""
     size = len(rows.places) - 1
     pairs = []
     for ends, sends in ((going, True), (arriving, False)):
-        source, to = rows.rank[ends], partners(rows, found, ends)
+        source, to = rows.rank[ends], partners(rows, groups, ends)
         source, to = (source, to) if sends else (to, source)
         pairs.append((rows.group[ends] * size + source) * size + to)
     tags = [rows.tag[going], rows.tag[arriving]]
@@ -276,10 +272,10 @@ def _sorted(keys: Numbers) -> Numbers:
     return np.argsort(keys.astype(np.uint16) if keys.max() < 2**16 else keys, kind="stable")
 
 
-def partners(rows: Rows, found: Sequence[Group], ends: Numbers) -> Numbers:
+def partners(rows: Rows, groups: Sequence[Group], ends: Numbers) -> Numbers:
     """Return the rank in the world at the other end of each message."""
     numbers, place = np.unique(rows.group[ends], return_inverse=True)
-    members = [found[number].remote or found[number].members for number in numbers.tolist()]
+    members = [groups[number].remote or groups[number].members for number in numbers.tolist()]
     sizes = np.array([len(each) for each in members], np.int64)
     first = np.cumsum(sizes) - sizes
     every = np.array([rank for each in members for rank in each], np.int64)

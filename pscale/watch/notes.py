@@ -142,7 +142,7 @@ class Facts:
         return Clock(before=before, after=after or later)
 
 
-class Kept:
+class NotesFile:
     """The whole notes in the file of a rank, of which only what is asked for comes into memory."""
 
     def __init__(self, folder: LaunchFolder, name: str):
@@ -194,7 +194,7 @@ class Kept:
         return _first(self[block : block + _BLOCK]) or _LARGEST
 
     def _open(self) -> BinaryIO:
-        return _opened(self._folder, self._name)
+        return _open_file(self._folder, self._name)
 
     def __len__(self) -> int:
         return self._count
@@ -256,7 +256,7 @@ class Recorded:
     """The notes and facts of all ranks, in order."""
 
     facts: Sequence[Facts]
-    notes: Sequence[Notes | Kept]
+    notes: Sequence[Notes | NotesFile]
     warnings: Sequence[str] = ()
     drawn: Sequence[Piece] = ()  # the pieces that are analysed; none: all of it
 
@@ -298,16 +298,18 @@ def read(folder: Path | LaunchFolder) -> Recorded:
             f"{folder.path}: nothing was recorded for {len(missing)} of {size} ranks, such as {missing[0]}"
         )
     every = [ranks[rank] for rank in range(size)]
-    notes = [Kept(folder, name.replace("facts", "notes", 1)) for _, name in every]
-    found = Recorded(facts=[facts for facts, _ in every], notes=notes, warnings=_several(worlds, size))
-    return _cut(folder.path, found, notes) if any(kept.stopped_ns for kept in notes) else found
+    notes = [NotesFile(folder, name.replace("facts", "notes", 1)) for _, name in every]
+    record = Recorded(
+        facts=[facts for facts, _ in every], notes=notes, warnings=_several_worlds(worlds, size)
+    )
+    return _cut_record(folder.path, record, notes) if any(kept.stopped_ns for kept in notes) else record
 
 
 def worlds(folder: Path | LaunchFolder) -> tuple[list[list[Facts]], list[str]]:
     """Return the facts of each world that began so far, and the names of all programs that were started."""
     folder = _folder(folder)
-    found = [[facts for facts, _ in ranks.values()] for ranks in _worlds(folder).values()]
-    return found, [*dict.fromkeys(each.name for each in logged(folder))]
+    every = [[facts for facts, _ in ranks.values()] for ranks in _worlds(folder).values()]
+    return every, [*dict.fromkeys(each.name for each in program_events(folder))]
 
 
 def _folder(folder: Path | LaunchFolder) -> LaunchFolder:
@@ -319,20 +321,20 @@ def _folder(folder: Path | LaunchFolder) -> LaunchFolder:
 
 def _worlds(folder: LaunchFolder) -> Mapping[str, dict[int, tuple[Facts, str]]]:
     """Return by world and rank what it said, and the name of its file."""
-    found: defaultdict[str, dict[int, tuple[Facts, str]]] = defaultdict(dict)
+    by_world: defaultdict[str, dict[int, tuple[Facts, str]]] = defaultdict(dict)
     for name in sorted(folder.names(FACTS)):
         if (facts := _facts(folder, name)).size:
-            found[facts.world][facts.rank] = facts, name
-    return found
+            by_world[facts.world][facts.rank] = facts, name
+    return by_world
 
 
 def _why_nothing(folder: LaunchFolder) -> str:
     """Say what is known of the programs of which nothing was recorded, and what to try."""
-    lines = logged(folder)
+    lines = program_events(folder)
     names = ", ".join([*dict.fromkeys(each.name for each in lines)][-_MOST_NAMES:])
     if begun := {each.rank: each for each in lines if each.what.startswith("MPI_Init")}:
         others = [each for rank, each in sorted(_last_of(lines).items()) if rank not in begun]
-        known = [
+        endings = [
             f"{each.name} of rank {each.rank} "
             + (f"ended with exit code {each.code}" if each.what == "ended" else "had not called MPI_Init")
             for each in others[:_MOST_NAMES]
@@ -340,7 +342,7 @@ def _why_nothing(folder: LaunchFolder) -> str:
         calls = ", ".join(sorted({f"{each.name} called {each.what}" for each in begun.values()}))
         advice = ". Try the program without `pscale watch`; `pscale doctor` checks /dev/shm and limits"
         why = "" if any(each.what == "ended" for each in others) else advice
-        return "; ".join([*known, f"{calls}, which did not return{why}"])
+        return "; ".join([*endings, f"{calls}, which did not return{why}"])
     if not lines:
         return (
             "no program loaded the recorder, or none could write here. If one was started, a wrapper may "
@@ -352,7 +354,7 @@ def _why_nothing(folder: LaunchFolder) -> str:
     return f"{names} loaded no MPI library (libmpi*.so) and called neither MPI_Init nor MPI_Init_thread"
 
 
-class Logged(NamedTuple):
+class ProgramEvent(NamedTuple):
     """What a program did: loaded (it began), MPI_Init…, or ended without that, with an exit code."""
 
     what: str
@@ -362,7 +364,7 @@ class Logged(NamedTuple):
     name: str
 
 
-def logged(folder: LaunchFolder) -> list[Logged]:
+def program_events(folder: LaunchFolder) -> list[ProgramEvent]:
     """Return what the programs under a record did, in order."""
     try:
         with folder.open(_PROGRAMS) as file:
@@ -370,15 +372,15 @@ def logged(folder: LaunchFolder) -> list[Logged]:
     except OSError:
         return []
     matches = filter(None, map(_LOGGED.fullmatch, lines))
-    return [Logged(each[1], each[2] == "1", int(each[3]), int(each[4]), each[5]) for each in matches]
+    return [ProgramEvent(each[1], each[2] == "1", int(each[3]), int(each[4]), each[5]) for each in matches]
 
 
-def _last_of(lines: Sequence[Logged]) -> dict[int, Logged]:
+def _last_of(lines: Sequence[ProgramEvent]) -> dict[int, ProgramEvent]:
     """Return the last that the processes of each rank did."""
     return {each.rank: each for each in lines if each.rank >= 0}
 
 
-def _several(worlds: Mapping[str, Mapping[int, object]], size: int) -> tuple[str, ...]:
+def _several_worlds(worlds: Mapping[str, Mapping[int, object]], size: int) -> tuple[str, ...]:
     if len(worlds) == 1:
         return ()
     return (
@@ -387,30 +389,30 @@ def _several(worlds: Mapping[str, Mapping[int, object]], size: int) -> tuple[str
     )
 
 
-def _cut(folder: Path, found: Recorded, notes: Sequence[Kept]) -> Recorded:
+def _cut_record(folder: Path, record: Recorded, notes: Sequence[NotesFile]) -> Recorded:
     """Return a record up to the time at which the first rank stopped recording."""
-    clocks = [facts.clock() for facts in found.facts]
+    clocks = [facts.clock() for facts in record.facts]
     stops = {rank: clocks[rank].at(kept.stopped_ns) for rank, kept in enumerate(notes) if kept.stopped_ns}
     first = min(stops, key=lambda rank: stops[rank])
-    until, began = stops[first], max(c.at(f.begin[1]) for c, f in zip(clocks, found.facts, strict=True))
-    if until <= began or not all(facts.begin[1] for facts in found.facts):
+    until, began = stops[first], max(c.at(f.begin[1]) for c, f in zip(clocks, record.facts, strict=True))
+    if until <= began or not all(facts.begin[1] for facts in record.facts):
         raise ResultsError(f"{folder}: rank {first} could not record anything: {notes[first].reason}")
-    _end(found, until)
+    _cut_at(record, until)
     stopped = (
         f"The record ends {(until - began) * 1e-9:.3g} s after MPI was initialised: "
         f"rank{'s' if len(stops) > 1 else ''} {as_ranges(sorted(stops), ', ')} stopped recording "
         f"({notes[first].reason}). The program continued."
     )
-    return replace(found, warnings=(stopped, *found.warnings))
+    return replace(record, warnings=(stopped, *record.warnings))
 
 
-def _end(recorded: Recorded, until: int) -> None:
+def _cut_at(recorded: Recorded, until: int) -> None:
     """Leave out what began later than a time of rank 0's clock."""
     for facts, kept in zip(recorded.facts, recorded.notes, strict=True):
         own, clock = until, facts.clock()
         for _ in range(3):  # the clock's own time: its drift is far below 1
             own += until - clock.at(own)
-        assert isinstance(kept, Kept)
+        assert isinstance(kept, NotesFile)
         kept.cut(min(max(own, 0), _LARGEST))
         facts.end_ns, facts.used = own, ()
 
@@ -429,10 +431,10 @@ def shorten(recorded: Recorded, most: int) -> None:
         return
     order = np.argsort(times)
     before = int(np.searchsorted(np.cumsum(np.array(weights)[order]), most, side="right"))
-    _end(recorded, int(times[order[max(0, before - 1)]]))
+    _cut_at(recorded, int(times[order[max(0, before - 1)]]))
 
 
-def _opened(folder: LaunchFolder, name: str) -> BinaryIO:
+def _open_file(folder: LaunchFolder, name: str) -> BinaryIO:
     """Open a file of a record; raises ResultsError where it is none."""
     try:
         return folder.open(name)
@@ -449,7 +451,7 @@ def _size(file: BinaryIO) -> int:
 def _facts(folder: LaunchFolder, name: str) -> Facts:
     """Return what a rank said so far; a last line without its end is being written."""
     path = folder.path / name
-    with _opened(folder, name) as file:
+    with _open_file(folder, name) as file:
         if _size(file) > _LONGEST_BYTES:
             raise ResultsError(f"{path}: has more than {_LONGEST_BYTES >> 20} MiB")
         text = file.read(_LONGEST_BYTES).decode("utf-8", errors="replace")
@@ -458,7 +460,7 @@ def _facts(folder: LaunchFolder, name: str) -> Facts:
     for number, line in enumerate(lines, start=1):
         word, _, rest = line.partition(" ")
         try:
-            _take(facts, word, rest)
+            _parse_line(facts, word, rest)
         except (ValueError, IndexError, KeyError):
             raise ResultsError(
                 f"{path}:{number}: '{clean(line)[:60]}' is not a valid line of a record"
@@ -472,7 +474,7 @@ def _facts(folder: LaunchFolder, name: str) -> Facts:
     return facts
 
 
-def _take(facts: Facts, word: str, rest: str) -> None:
+def _parse_line(facts: Facts, word: str, rest: str) -> None:
     """Add what a line says; raises ValueError or KeyError where it says nothing that can be."""
     match word:
         case "host" | "library" | "world":
@@ -499,7 +501,7 @@ def _take(facts: Facts, word: str, rest: str) -> None:
             numbers = tuple(_number(each, _LARGEST) for each in rest.split())
             if len(numbers) != _COUNTS.get(word, len(numbers)):
                 raise ValueError
-            _take_numbers(facts, word, numbers)
+            _parse_numbers(facts, word, numbers)
 
 
 def _function(name: str) -> str:
@@ -515,7 +517,7 @@ def _number(text: str, most: int) -> int:
     return number
 
 
-def _take_numbers(facts: Facts, word: str, numbers: tuple[int, ...]) -> None:
+def _parse_numbers(facts: Facts, word: str, numbers: tuple[int, ...]) -> None:
     match word:
         case "rank":
             facts.rank, facts.size = numbers
@@ -574,25 +576,25 @@ def groups(facts: Sequence[Facts]) -> tuple[list[Group], list[NDArray[np.int64]]
     everybody's. One with processes that are not of this world, as those that a program has spawned, has none.
     """
     numbers: dict[tuple[tuple[int, ...], tuple[int, ...], int], int] = {}
-    found: list[Group] = []
+    every: list[Group] = []
     means: list[NDArray[np.int64]] = []
-    for own in facts:
+    for rank_facts in facts:
         seen: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
-        names = _names(own)
-        table = np.full(2 + max(own.comms, default=0), -1, np.int64)
-        for number, comm in own.comms.items():
-            if not _is_of_world(comm, own.rank, len(facts)):
+        names = _names(rank_facts)
+        table = np.full(2 + max(rank_facts.comms, default=0), -1, np.int64)
+        for number, comm in rank_facts.comms.items():
+            if not _is_of_world(comm, rank_facts.rank, len(facts)):
                 continue
             sides = comm.members, comm.remote
             seen[sides] = seen.get(sides, 0) + 1
-            place = numbers.setdefault((*sides, seen[sides]), len(found))
-            if place == len(found):
-                found.append(Group(name=names[number], members=sides[0], remote=sides[1], near={}))
+            place = numbers.setdefault((*sides, seen[sides]), len(every))
+            if place == len(every):
+                every.append(Group(name=names[number], members=sides[0], remote=sides[1], near={}))
             if comm.near:
-                found[place].near[comm.members.index(own.rank)] = comm.near
+                every[place].near[comm.members.index(rank_facts.rank)] = comm.near
             table[number] = place
         means.append(table)
-    return found, means
+    return every, means
 
 
 def _is_of_world(comm: Communicator, rank: int, size: int) -> bool:

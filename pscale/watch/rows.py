@@ -104,7 +104,7 @@ def _of_mode(mode: str) -> Mask:
     return np.array([call.mode == mode for call in calls()])
 
 
-def joined(left: Rows, more: Rows) -> Rows:
+def join_rows(left: Rows, more: Rows) -> Rows:
     """Return for each rank the rows that are left from earlier, and then those that follow."""
     counts = np.diff(left.places), np.diff(more.places)
     starts = np.append(0, np.cumsum(counts[0] + counts[1]))
@@ -125,12 +125,12 @@ def joined(left: Rows, more: Rows) -> Rows:
     return Rows(**columns, places=starts)
 
 
-def rows_of(recorded: Recorded, last: int | None = None) -> tuple[Rows, list[Group]]:
+def all_rows(recorded: Recorded, last: int | None = None) -> tuple[Rows, list[Group]]:
     """Put the notes of all ranks below each other, on one clock; or the `last` of each rank alone."""
-    found, means = recorded.groups
+    groups, group_of_number = recorded.groups
     firsts = [max(0, len(own) - (last or len(own))) for own in recorded.notes]
     notes = [own[first:] for first, own in zip(firsts, recorded.notes, strict=True)]
-    return _started(_put(recorded.facts, notes, means, found, firsts)), found
+    return _started(_put(recorded.facts, notes, group_of_number, groups, firsts)), groups
 
 
 def windows(recorded: Recorded, most: int) -> Iterator[tuple[Rows, bool]]:
@@ -139,16 +139,16 @@ def windows(recorded: Recorded, most: int) -> Iterator[tuple[Rows, bool]]:
     They are some `most` rows. Only for programs in which one thread calls MPI: the parts of a call then
     follow it at once.
     """
-    found, means = recorded.groups
+    groups, group_of_number = recorded.groups
     for piece in recorded.pieces:
         begins, left = piece.begins, None
         if piece.templates:
-            left = _once_more(_put(recorded.facts, piece.templates, means, found))
+            left = _once_more(_put(recorded.facts, piece.templates, group_of_number, groups))
         while live := [rank for rank, end in enumerate(piece.ends) if begins[rank] < end]:
             ends = _ends(recorded, begins, piece.ends, live, max(2, most // len(live)))
             notes = [own[begin:end] for own, begin, end in zip(recorded.notes, begins, ends, strict=True)]
-            rows = _put(recorded.facts, notes, means, found, begins)
-            whole = _started(rows if left is None else joined(left, rows))
+            rows = _put(recorded.facts, notes, group_of_number, groups, begins)
+            whole = _started(rows if left is None else join_rows(left, rows))
             new = whole.only(~whole.counted)
             left = _once_more(whole.only(_needed(whole)))
             yield new, ends == [*piece.ends]
@@ -184,14 +184,14 @@ def _ends(
 def _put(
     every: Sequence[Facts],
     recorded: Sequence[Notes],
-    means: Sequence[Numbers],
-    found: Sequence[Group],
+    group_of_number: Sequence[Numbers],
+    groups: Sequence[Group],
     firsts: Sequence[int] | None = None,
 ) -> Rows:
     """Return rows of notes; `firsts` are the numbers of the first."""
     parts: list[dict[str, NDArray[Any]]] = []
     offset, places = 0, [0]
-    for facts, notes, table in zip(every, recorded, means, strict=True):
+    for facts, notes, table in zip(every, recorded, group_of_number, strict=True):
         kept = np.flatnonzero(notes["enter"] > 0)
         place = np.full(len(notes), NOTHING)
         place[kept] = offset + np.arange(len(kept))
@@ -221,7 +221,7 @@ def _put(
     columns: dict[str, NDArray[Any]] = {
         name: np.concatenate([part[name] for part in parts]) for name in parts[0]
     }
-    sizes = np.array([*(len(group.remote or group.members) for group in found), 0])
+    sizes = np.array([*(len(group.remote or group.members) for group in groups), 0])
     columns["group"][columns["peer"] >= sizes[columns["group"]]] = NOTHING  # nobody is at the other end
     columns |= {name: np.zeros(offset, np.bool_) for name in ("starts", "matched", "paired", "counted")}
     columns |= {"arrival": np.full(offset, NEVER), "cause": np.full(offset, NOTHING)}
@@ -249,11 +249,9 @@ def _started(rows: Rows) -> Rows:
 def _needed(rows: Rows) -> Mask:
     """Tell which rows `_started` may ask for again: templates of requests, and the last probe of a rank."""
     chosen = np.zeros(len(rows.rank), np.bool_)
-    made = np.flatnonzero(rows.is_mode("PERSISTENT"))
-    if len(made):
-        order = made[np.lexsort((made, rows.request[made], rows.rank[made]))]
-        last = np.append((np.diff(rows.request[order]) != 0) | (np.diff(rows.rank[order]) != 0), True)
-        chosen[order[last]] = True
+    order = by_request(rows, rows.is_mode("PERSISTENT"))
+    first = first_of_run(rows.request[order], rows.rank[order])
+    chosen[order[np.diff(first, append=NOTHING) != 0]] = True
     probes = np.flatnonzero(rows.is_kind("RECEIVE") & ~rows.fruitless)
     chosen[probes[np.append(np.diff(rows.rank[probes]) != 0, True)[: len(probes)]]] = True
     chosen[rows.main[chosen]] = True
@@ -263,14 +261,25 @@ def _needed(rows: Rows) -> Mask:
 def latest(rows: Rows, asking: Mask, sources: Mask) -> Numbers:
     """Return, for rows that name a request, the last of the `sources` before them with the same; -1: none."""
     order = by_request(rows, asking | sources)
-    new = np.ones(len(order), np.bool_)
-    new[1:] = (np.diff(rows.request[order]) != 0) | (np.diff(rows.rank[order]) != 0)
-    numbers = np.arange(len(order))
-    first = np.maximum.accumulate(np.where(new, numbers, 0)) if len(order) else order
-    last = np.maximum.accumulate(np.where(sources[order], numbers, NOTHING)) if len(order) else order
-    found = np.full(len(rows.rank), NOTHING)
-    found[order] = np.where(last >= first, order[np.maximum(last, 0)], NOTHING)
-    return np.where(asking, found, NOTHING)
+    first = first_of_run(rows.request[order], rows.rank[order])
+    last = last_where(sources[order])
+    source = np.full(len(rows.rank), NOTHING)
+    source[order] = np.where(last >= first, order[np.maximum(last, 0)], NOTHING)
+    return np.where(asking, source, NOTHING)
+
+
+def first_of_run(*columns: Numbers) -> Numbers:
+    """Return by row where the run of rows with the same values in all columns begins."""
+    numbers = np.arange(len(columns[0]))
+    new = np.zeros(len(numbers), np.bool_)
+    for column in columns:
+        new[1:] |= column[1:] != column[:-1]
+    return np.asarray(np.maximum.accumulate(np.where(new, numbers, 0)))
+
+
+def last_where(chosen: Mask) -> Numbers:
+    """Return by row the last row up to it that is chosen; -1: none."""
+    return np.asarray(np.maximum.accumulate(np.where(chosen, np.arange(len(chosen)), NOTHING)))
 
 
 def by_request(rows: Rows, chosen: Mask) -> Numbers:

@@ -23,8 +23,8 @@ from pscale.watch.notes import (
     NOTE,
     PART,
     THREAD_SHIFT,
-    Kept,
     Notes,
+    NotesFile,
     Piece,
     Recorded,
     calls,
@@ -70,7 +70,7 @@ def _changes() -> _Changes:
 class _Rank:
     """What a rank has done before every `step`-th note: meetings, messages, requests; and its phase."""
 
-    notes: Notes | Kept
+    notes: Notes | NotesFile
     length: int
     step: int
     is_whole: Mask  # by the number of a communicator: it has all ranks

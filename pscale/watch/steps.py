@@ -38,7 +38,7 @@ class Steps:
         return int(self.starts.shape[1])
 
 
-def steps(
+def find_steps(
     recorded: Recorded,
     blocks: Callable[[], Iterable[tuple[Rows, bool]]],
     most: int | None = None,
@@ -51,28 +51,28 @@ def steps(
     step that is marked in a part of a record may end later, and is left out.
     """
     size = len(recorded.facts)
-    words, made, last = _Words(recorded), [_Marked(size)], np.zeros(size, np.int64)
+    words, made, last = _Words(recorded), [_PieceMarks(size)], np.zeros(size, np.int64)
     for rows, ends in blocks():
         made[-1].add(rows)
         words.add(rows, ends=ends)
         last = np.maximum(last, made[-1].over)
         if ends:
-            made.append(_Marked(size))
+            made.append(_PieceMarks(size))
     pieces, over = made[:-1], _ends(recorded, last)
     for own, piece in zip(pieces, recorded.drawn, strict=bool(recorded.drawn)):
         own.begin(piece)
     if not recorded.drawn:
         pieces[0].over = over
     phases, changes = _phases(recorded, pieces)
-    parts, how = _marked(pieces, is_part=is_part) or words.period(blocks) or _whole(recorded, pieces)
-    starts, ends_, drawn = _in_a_row(parts)
+    parts, how = _marked_steps(pieces, is_part=is_part) or words.period(blocks) or _whole(recorded, pieces)
+    starts, ends_, drawn = _joined_edges(parts)
     if most and len(drawn) > (fewer := max(_FEWEST, most // (size * len(phases)))):
         how += f"; of its {len(drawn):,}, {fewer:,} drawn at random are reported"
-        drawn = drawn[_drawn(len(drawn), fewer)]
+        drawn = drawn[_draw_steps(len(drawn), fewer)]
     return Steps(
         starts=starts[:, drawn],
         ends=ends_[:, drawn],
-        skipped=_skipped(starts, ends_, drawn),
+        skipped=_skipped_ns(starts, ends_, drawn),
         phases=phases,
         changes=changes,
         over=over,
@@ -80,7 +80,7 @@ def steps(
     )
 
 
-class _Marked:
+class _PieceMarks:
     """The marks in a piece of a record, by rank, and when its first and its last call were."""
 
     def __init__(self, size: int):
@@ -106,23 +106,23 @@ class _Marked:
     @cached_property
     def marks(self) -> Sequence[Marks]:
         """The marks of each rank in their order."""
-        return [_in_order(own) for own in self._made]
+        return [_ordered_marks(own) for own in self._made]
 
 
-def _phases(recorded: Recorded, pieces: Sequence[_Marked]) -> tuple[Sequence[str], Sequence[Marks]]:
+def _phases(recorded: Recorded, pieces: Sequence[_PieceMarks]) -> tuple[Sequence[str], Sequence[Marks]]:
     """Return the phases, and by rank when they changed, and to which."""
     names = {level: name for facts in recorded.facts for level, name in facts.phases.items()}
-    told = [_in_order(own) for own in zip(*(piece.marks for piece in pieces), strict=True)]
-    levels = np.unique(np.concatenate([own[own > _STEP] for _, own in told])).tolist()
+    marks = [_ordered_marks(own) for own in zip(*(piece.marks for piece in pieces), strict=True)]
+    levels = np.unique(np.concatenate([own[own > _STEP] for _, own in marks])).tolist()
     changes = []
-    for times, own in told:
+    for times, own in marks:
         of_phase = (own > _STEP) | (own == _NO_PHASE)
         number = np.where(own > _STEP, np.searchsorted(levels, own) + 1, 0)
         changes.append((times[of_phase], number[of_phase]))
     return [PROGRAM, *(names.get(level, f"phase {level}") for level in levels)], changes
 
 
-def _in_a_row(parts: Sequence[Edges]) -> tuple[Numbers, Numbers, Numbers]:
+def _joined_edges(parts: Sequence[Edges]) -> tuple[Numbers, Numbers, Numbers]:
     """Return the steps of all pieces, with one for each gap between two, and which of them are no gaps."""
     starts, ends = [parts[0][0]], [parts[0][1]]
     real = [np.ones(starts[0].shape[1], np.bool_)]
@@ -133,13 +133,13 @@ def _in_a_row(parts: Sequence[Edges]) -> tuple[Numbers, Numbers, Numbers]:
     return np.hstack(starts), np.hstack(ends), np.flatnonzero(np.concatenate(real))
 
 
-def _drawn(count: int, fewer: int) -> Numbers:
+def _draw_steps(count: int, fewer: int) -> Numbers:
     """Return one step of each of `fewer` equal parts: nothing periodic is always or never among them."""
     edges = np.arange(fewer + 1) * count // fewer
     return np.asarray(np.random.default_rng(_SEED).integers(edges[:-1], edges[1:]))
 
 
-def _skipped(starts: Numbers, ends: Numbers, drawn: Numbers) -> Numbers:
+def _skipped_ns(starts: Numbers, ends: Numbers, drawn: Numbers) -> Numbers:
     """Return how long the steps that are not drawn lasted on the slowest rank, before each that is."""
     slowest = np.append(starts[:, 0].min(), ends.max(axis=0))  # each step begins where the one before ended
     return np.asarray(
@@ -147,7 +147,7 @@ def _skipped(starts: Numbers, ends: Numbers, drawn: Numbers) -> Numbers:
     )
 
 
-def _in_order(made: Sequence[Marks]) -> Marks:
+def _ordered_marks(made: Sequence[Marks]) -> Marks:
     times, levels = (np.concatenate(each) for each in zip(*made, strict=True))
     order = np.argsort(times, kind="stable")
     return times[order], levels[order]
@@ -162,19 +162,19 @@ def _ends(recorded: Recorded, last: Numbers) -> Numbers:
 
 Marks = tuple[Numbers, Numbers]  # when, and which
 Edges = tuple[Numbers, Numbers]  # when steps began and ended, by rank
-Found = tuple[Sequence[Edges], str]  # by piece
+StepEdges = tuple[Sequence[Edges], str]  # by piece
 
 
-def _marked(pieces: Sequence[_Marked], *, is_part: bool) -> Found | None:
+def _marked_steps(pieces: Sequence[_PieceMarks], *, is_part: bool) -> StepEdges | None:
     """Return the steps that all ranks have marked."""
-    parts = [_marked_in(piece.marks, piece.over) for piece in pieces]
+    parts = [_marked_edges(piece.marks, piece.over) for piece in pieces]
     if is_part:
         parts = [(starts[:, :-1], ends[:, :-1]) for starts, ends in parts]
     parts = [(starts, ends) for starts, ends in parts if starts.size]
     return (parts, "as the program marks them") if parts else None
 
 
-def _marked_in(marks: Sequence[Marks], over: Numbers) -> Edges:
+def _marked_edges(marks: Sequence[Marks], over: Numbers) -> Edges:
     """Return the steps that all ranks have marked in a piece."""
     starts, ends = [], []
     for (times, levels), last in zip(marks, over, strict=True):
@@ -187,7 +187,7 @@ def _marked_in(marks: Sequence[Marks], over: Numbers) -> Edges:
     return np.array([own[:count] for own in starts]), np.array([own[:count] for own in ends])
 
 
-def _whole(recorded: Recorded, pieces: Sequence[_Marked]) -> Found:
+def _whole(recorded: Recorded, pieces: Sequence[_PieceMarks]) -> StepEdges:
     """Return one step, from MPI_Init to MPI_Finalize, or for each piece."""
     no_other = "it marks none, and its calls have no period"
     if recorded.drawn:
@@ -231,10 +231,10 @@ class _Words:
         meets = rows.is_kind("ALL", "FROM_ROOT", "TO_ROOT") & rows.is_mode("BLOCKS") & self._full[rows.group]
         return np.where(meets, rows.group, _NOTHING)
 
-    def period(self, blocks: Callable[[], Iterable[tuple[Rows, bool]]]) -> Found | None:
+    def period(self, blocks: Callable[[], Iterable[tuple[Rows, bool]]]) -> StepEdges | None:
         """Return the steps between calls of all ranks that come back with all that lies between them."""
-        pieces = [_in_one(own) for own in self._pieces[:-1]]
-        repeated = [(own, found) for own in pieces if (found := _repeated(own[0]))]
+        pieces = [_join_words(own) for own in self._pieces[:-1]]
+        repeated = [(own, found) for own in pieces if (found := _find_period(own[0]))]
         anchor = next((_anchor(*each) for each in repeated), None)
         if anchor is None:
             return None
@@ -269,7 +269,7 @@ class _Words:
 Words = tuple[NDArray[np.uint64], Numbers, Numbers]  # of a piece: codes, meetings, turns
 
 
-def _in_one(words: Sequence[Words]) -> Words:
+def _join_words(words: Sequence[Words]) -> Words:
     codes, meets, turns = zip(*words, strict=True)
     return np.concatenate(codes), np.concatenate(meets), np.concatenate(turns)
 
@@ -297,7 +297,7 @@ def _codes(columns: Sequence[Numbers]) -> NDArray[np.uint64]:
     return codes
 
 
-def _repeated(codes: NDArray[np.uint64]) -> tuple[int, int, int] | None:
+def _find_period(codes: NDArray[np.uint64]) -> tuple[int, int, int] | None:
     """Return where the longest part begins that repeats itself, its period, and its length."""
     count = len(codes)
     middle = max(0, count // 2 - _SEARCHED // 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,10 @@ from numpy.typing import NDArray
 
 from pscale.errors import ResultsError
 from pscale.results.events import Kind
-from pscale.watch.events import Labelled
 from pscale.watch.matching import partners
 from pscale.watch.notes import Recorded, calls
 from pscale.watch.rows import NOTHING, Mask, Numbers, Rows
-from pscale.watch.settle import Settled
+from pscale.watch.settle import SettledCalls
 from pscale.watch.steps import Steps
 
 NOT_SPLIT = "not split"  # the axis of calls of which wait and transfer are not known
@@ -23,16 +23,31 @@ MOST_CELLS = 20_000_000  # steps by phases by ranks
 _SPARSE = 8  # times as many sums as rows: then rows are sorted instead
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Labels:
+    """What the rows of calls belong to, by number, and the names of the numbers."""
+
+    step: Numbers  # -1: none
+    phase: Numbers
+    phases: Sequence[str]
+    axis: Numbers
+    axes: Sequence[str]
+    verb: Numbers
+    verbs: Sequence[str]
+    payload: Numbers
+    partner: Numbers
+
+
 class Sums:
     """Sums over calls, exact in ns."""
 
-    def __init__(self, recorded: Recorded, found: Steps):
-        self.facts, self.steps = recorded.facts, found
-        self.width = found.count * len(found.phases)
+    def __init__(self, recorded: Recorded, steps: Steps):
+        self.facts, self.steps = recorded.facts, steps
+        self.width = steps.count * len(steps.phases)
         if self.width * len(self.facts) > MOST_CELLS:
-            cells = f"{found.count} steps of {len(found.phases)} phases on {len(self.facts)} ranks"
+            cells = f"{steps.count} steps of {len(steps.phases)} phases on {len(self.facts)} ranks"
             raise ResultsError(f"{cells} are more than {MOST_CELLS:,} rows: mark fewer")
-        self.start = int(found.starts[:, 0].min())
+        self.start = int(steps.starts[:, 0].min())
         self.segments: list[dict[str, Numbers]] = []  # of phases
         self.wall = np.zeros((len(self.facts), self.width))
         self._cells = [self._divide(rank) for rank in range(len(self.facts))]
@@ -50,9 +65,9 @@ class Sums:
 
     def _divide(self, rank: int) -> tuple[Numbers, Numbers]:
         """Fill in the walls of a rank's cells; return from when on each lasts, and which it is; -1: none."""
-        found, phases = self.steps, len(self.steps.phases)
-        times, changes = found.changes[rank]
-        starts, ends = found.starts[rank], found.ends[rank]
+        steps, phases = self.steps, len(self.steps.phases)
+        times, changes = steps.changes[rank]
+        starts, ends = steps.starts[rank], steps.ends[rank]
         edges = np.unique(np.concatenate([starts, ends, times]))
         step = np.searchsorted(starts, edges, side="right") - 1
         within = (step >= 0) & (edges < ends[np.maximum(step, 0)])
@@ -76,7 +91,7 @@ class Sums:
         )
         return edges, np.append(NOTHING, cells)
 
-    def add(self, settled: Settled) -> None:
+    def add(self, settled: SettledCalls) -> None:
         """Add up what this window settles."""
         rows, final = settled.rows, settled.final
         cell = self._cell(rows)
@@ -96,16 +111,16 @@ class Sums:
         others[post] = 0
         self._add("hidden", rows.rank[post], cell[post], way)
         self._add("hidden", rows.rank, cell, others, final)
-        own_axis, own_verb = self._own(settled)
-        axis, verb = self._named(settled, own_axis, own_verb)
+        axis_of, verb_of = self._own(settled)
+        axis, verb = self._axis_and_verb(settled, axis_of, verb_of)
         called = final & (cell >= 0) & ~rows.is_kind("MARK", "BEGIN", "END")
-        started = rows.is_mode("STARTS") | rows.is_kind("COMPLETE")
+        start = rows.is_mode("STARTS") | rows.is_kind("COMPLETE")
         in_calls, wait = np.where(main, inside, 0), np.where(main, settled.wait, 0)
         spent = {"transfer": in_calls - wait, "wait": wait, "hidden": others}
-        spent["exposed"] = np.where(started, in_calls, 0)
+        spent["exposed"] = np.where(start, in_calls, 0)
         if settled.ideal_wait is not None:
             spent["ideal_wait"] = np.where(main, settled.ideal_wait, 0)
-        own = cell, rows.rank, own_axis, own_verb
+        own = cell, rows.rank, axis_of, verb_of
         made = final & (cell >= 0) & is_made(rows)
         self._add_calls((cell, rows.rank, axis, verb), spent, np.flatnonzero(called))
         counts = {"count": np.ones(len(made), np.int64), "bytes": payload(rows)}
@@ -122,19 +137,19 @@ class Sums:
 
     def _cell(self, rows: Rows) -> Numbers:
         """Return the cell in which each call began; -1: outside of all steps."""
-        found = np.empty(len(rows.rank), np.int64)
+        cell = np.empty(len(rows.rank), np.int64)
         for rank, (edges, cells) in enumerate(self._cells):
             own = slice(rows.places[rank], rows.places[rank + 1])
-            found[own] = cells[np.searchsorted(edges, rows.enter[own], side="right")]
-        return found
+            cell[own] = cells[np.searchsorted(edges, rows.enter[own], side="right")]
+        return cell
 
     def _cell_at(self, ranks: Numbers, times: Numbers) -> Numbers:
-        found = np.empty(len(ranks), np.int64)
+        cell = np.empty(len(ranks), np.int64)
         for rank in np.unique(ranks).tolist():
             own = ranks == rank
             edges, cells = self._cells[rank]
-            found[own] = cells[np.searchsorted(edges, times[own], side="right")]
-        return found
+            cell[own] = cells[np.searchsorted(edges, times[own], side="right")]
+        return cell
 
     def _add(
         self, name: str, ranks: Numbers, cells: Numbers, values: Numbers, chosen: Mask | None = None
@@ -148,19 +163,21 @@ class Sums:
         """Return sums by rank and cell."""
         return self._by_cell[name].reshape(self.wall.shape)
 
-    def _own(self, settled: Settled) -> tuple[Numbers, Numbers]:
+    def _own(self, settled: SettledCalls) -> tuple[Numbers, Numbers]:
         """Return by row the numbers of the communicator and of the verb of its own function."""
         rows = settled.rows
         axis = np.where(settled.ordinary, self._axis_of_group[rows.group], self.axes.index(NOT_SPLIT))
         receives = rows.is_kind("BOTH") & ~rows.is_own()
         return axis, np.where(receives, self.verbs.index("receive"), self._verb_of_call[rows.call])
 
-    def _named(self, settled: Settled, own_axis: Numbers, own_verb: Numbers) -> tuple[Numbers, Numbers]:
+    def _axis_and_verb(
+        self, settled: SettledCalls, axis_of: Numbers, verb_of: Numbers
+    ) -> tuple[Numbers, Numbers]:
         """Return by row the numbers of the axis and the verb that its time belongs to."""
         about = settled.about
-        about = np.where(settled.started[about] >= 0, settled.started[about], about)
-        axis = np.where(settled.ordinary, own_axis[about], self.axes.index(NOT_SPLIT))
-        return axis, own_verb[about]
+        about = np.where(settled.start[about] >= 0, settled.start[about], about)
+        axis = np.where(settled.ordinary, axis_of[about], self.axes.index(NOT_SPLIT))
+        return axis, verb_of[about]
 
     def _add_calls(
         self,
@@ -177,14 +194,14 @@ class Sums:
         span = int(keys.max()) - least + 1
         if span <= _SPARSE * len(keys) + 4096:
             here = np.bincount(keys - least, minlength=span)
-            found = np.flatnonzero(here)
+            present = np.flatnonzero(here)
             sums = {
-                name: np.bincount(keys - least, each[chosen], span)[found].astype(np.int64)
+                name: np.bincount(keys - least, each[chosen], span)[present].astype(np.int64)
                 for name, each in values.items()
             }
-            self._by_call.append((found + least, sums))
+            self._by_call.append((present + least, sums))
             return
-        self._by_call.append(_summed(keys, {name: each[chosen] for name, each in values.items()}))
+        self._by_call.append(_add_up(keys, {name: each[chosen] for name, each in values.items()}))
 
     def by_call(self) -> tuple[Sequence[Numbers], Mapping[str, Numbers]]:
         """Return rank, cell, axis and verb of all sums over calls, in this order, and the sums."""
@@ -194,7 +211,7 @@ class Sums:
         keys = np.ravel_multi_index([ranks, cells, axes, verbs], (spans[1], spans[0], *spans[2:]))
         made = {"count", "bytes"}.union(*(sums for _, sums in self._by_call))
         names = [name for name in _OF_CALLS if name in made]
-        nothing = [np.zeros(len(found), np.int64) for found, _ in self._by_call]
+        nothing = [np.zeros(len(distinct), np.int64) for distinct, _ in self._by_call]
         values = {
             name: np.concatenate(
                 [np.zeros(0, np.int64)]
@@ -202,31 +219,31 @@ class Sums:
             )
             for name in names
         }
-        found, sums = _summed(keys, values)
-        return np.unravel_index(found, (spans[1], spans[0], *spans[2:])), sums
+        distinct, sums = _add_up(keys, values)
+        return np.unravel_index(distinct, (spans[1], spans[0], *spans[2:])), sums
 
-    def labelled(self, settled: Settled) -> Labelled:
+    def labels(self, settled: SettledCalls) -> Labels:
         """Return what the calls of a whole program belong to."""
         rows, phases = settled.rows, len(self.steps.phases)
         cell = self._cell(rows)
         partner = np.full(len(cell), NOTHING)
         ends = np.flatnonzero((rows.peer >= 0) & (rows.group >= 0))
         partner[ends] = partners(rows, settled.groups, ends)
-        own_axis, own_verb = self._own(settled)
-        return Labelled(
+        axis_of, verb_of = self._own(settled)
+        return Labels(
             step=np.where(cell < 0, NOTHING, cell // phases),
             phase=np.where(cell < 0, NOTHING, cell % phases),
             phases=self.steps.phases,
-            axis=self._named(settled, own_axis, own_verb)[0],
+            axis=self._axis_and_verb(settled, axis_of, verb_of)[0],
             axes=self.axes,
-            verb=own_verb,
+            verb=verb_of,
             verbs=self.verbs,
             payload=payload(rows),
             partner=partner,
         )
 
 
-def _summed(keys: Numbers, values: Mapping[str, NDArray[Any]]) -> tuple[Numbers, dict[str, Numbers]]:
+def _add_up(keys: Numbers, values: Mapping[str, NDArray[Any]]) -> tuple[Numbers, dict[str, Numbers]]:
     """Return the different keys in their order, and the sums of the values of each."""
     found, place = np.unique(keys, return_inverse=True)
     return found, {

@@ -11,38 +11,54 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.ranges import as_ranges
-from pscale.results.events import Kind
+from pscale.results.events import VERBS, Kind
 from pscale.results.schema import Table
 from pscale.results.step_time import step_time, step_times
-from pscale.watch.events import event_table
 from pscale.watch.hang import last_calls
 from pscale.watch.notes import Facts, Recorded, shorten
-from pscale.watch.rows import Numbers, Rows, rows_of, windows
+from pscale.watch.rows import NOTHING, Numbers, Rows, all_rows, windows
 from pscale.watch.sample import MOST_COUNTED, draw
 from pscale.watch.settle import (
     MOST_AT_ONCE,
     MOST_OF_THREADS,
     MOST_SETTLED,
     WINDOW,
-    Settled,
+    SettledCalls,
     is_short,
     settle,
-    settled_in_windows,
+    settle_windows,
 )
-from pscale.watch.steps import steps
-from pscale.watch.sums import NOT_SPLIT, Sums
+from pscale.watch.steps import find_steps
+from pscale.watch.sums import NOT_SPLIT, Labels, Sums
 
-__all__ = ["NOT_SPLIT", "Watched", "watched"]
+__all__ = ["NOT_SPLIT", "RecordTables", "record_tables"]
 MOST_PHASES = 200_000  # of steps on ranks, in a record that is settled in windows: a bound on memory
 _KIB = 1024
 _LAST = 10_000  # notes of a rank, in which it is looked for where it was when its record ends
 _LOOKED = 0.15  # of the time of an analysis, for each time that steps are looked for in all calls
 _COVERED = 0.9  # of a program, by its steps: what is counted over all of it is then that of the steps
 Columns = dict[str, Any]
+_LEVELS = {Kind.STEP: 2, Kind.PHASE: 1}  # of what ends together, the inner comes first
+_NUMBERS = (
+    "rank",
+    "step",
+    "phase",
+    "kind",
+    "enter",
+    "leave",
+    "wait",
+    "bytes",
+    "request",
+    "partner",
+    "axis",
+    "verb",
+    "group",
+)
+Block = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Watched:
+class RecordTables:
     """What a job has recorded, as tables; `notes` and `warnings` are sentences about them."""
 
     tables: Mapping[Table, Columns]
@@ -52,22 +68,22 @@ class Watched:
     warnings: Sequence[str]
 
 
-def watched(
+def record_tables(
     recorded: Recorded,
     *,
     at_once: int = MOST_AT_ONCE,
     window: int = WINDOW,
     most: int = MOST_SETTLED,
     progressed: Callable[[float], None] = lambda _: None,
-) -> Watched:
+) -> RecordTables:
     """Settle what a job has recorded and put it in tables: at once, or beyond so many notes in windows.
 
     Of more than `most` notes pieces are settled, or the first. `progressed` is called with the share done.
     """
     job = _Job(recorded, at_once, window, most, progressed)
     of_steps = job.step_table()
-    found, facts = job.steps, recorded.facts
-    ends_s = of_steps["end_s"].reshape(len(facts), -1)[:, :: len(found.phases)].max(axis=0)
+    steps, facts = job.steps, recorded.facts
+    ends_s = of_steps["end_s"].reshape(len(facts), -1)[:, :: len(steps.phases)].max(axis=0)
     tables: dict[Table, Columns] = {
         "steps": of_steps,
         "calls": job.call_table(),
@@ -76,12 +92,12 @@ def watched(
     if job.whole:
         tables["events"] = job.event_table(job.whole)
     columns = {
-        "steps": found.count,
+        "steps": steps.count,
         "warmup": 0,
         "step_s": step_time(step_times(ends_s)),
         "nodes": len({own.node for own in facts}),
     }
-    return Watched(
+    return RecordTables(
         tables=tables,
         columns=columns,
         library=facts[0].library,
@@ -101,30 +117,30 @@ class _Job:
         most: int,
         progressed: Callable[[float], None],
     ):
-        self.whole: Settled | None = None  # None: it was settled in windows
+        self.whole: SettledCalls | None = None  # None: it was settled in windows
         self._unfinished = [own.rank for own in recorded.facts if own.end_ns is None]
         self._warnings, end = [*recorded.warnings], None
         if sum(map(len, recorded.notes)) > most:
-            end = settle(*rows_of(recorded, _LAST))
+            end = settle(*all_rows(recorded, _LAST))
             recorded = replace(recorded, drawn=draw(recorded, most))
             self._warnings += (
                 _drawn(recorded, end, most) if recorded.drawn else _shortened(recorded, end, most)
             )
         if is_short(recorded, at_once):
-            rows, self._groups = rows_of(recorded)
-            self.steps = steps(recorded, lambda: [(rows, True)], is_part=end is not None)
+            rows, self._groups = all_rows(recorded)
+            self.steps = find_steps(recorded, lambda: [(rows, True)], is_part=end is not None)
             self.whole = settle(rows, self._groups)
-            parts: Iterable[Settled] = [self.whole]
+            parts: Iterable[SettledCalls] = [self.whole]
         else:
             self._groups, _ = recorded.groups
             self._progressed, self._looks, self._notes = progressed, 0, sum(map(len, recorded.pieces))
-            self.steps = steps(
+            self.steps = find_steps(
                 recorded,
                 lambda: self._looked(windows(recorded, window)),
                 MOST_PHASES,
                 is_part=end is not None,
             )
-            parts = settled_in_windows(recorded, window)
+            parts = settle_windows(recorded, window)
         self._sums = Sums(recorded, self.steps)
         for part in parts:
             self._sums.add(part)
@@ -145,10 +161,10 @@ class _Job:
 
     def step_table(self) -> Columns:
         """Return the rows of `steps`, rank by rank."""
-        found, sums = self.steps, self._sums
-        ranks, phases = len(sums.facts), len(found.phases)
+        steps, sums = self.steps, self._sums
+        ranks, phases = len(sums.facts), len(steps.phases)
         in_calls, waited, wall = sums.total("in_calls"), sums.total("waited"), sums.wall
-        ends = found.ends - found.skipped - sums.start
+        ends = steps.ends - steps.skipped - sums.start
         walls = wall.reshape(ranks, -1, phases).sum(axis=2)
         unaccounted = np.diff(ends, prepend=0, axis=1) - walls
         times = {
@@ -168,12 +184,12 @@ class _Job:
             times["ideal_end_s"] = np.repeat(self._ideal_ends(self.whole), phases, axis=1)
         return {
             "rank": np.repeat(np.arange(ranks), sums.width),
-            "step": np.tile(np.repeat(np.arange(found.count), phases), ranks),
-            "phase": np.tile(np.array(found.phases), ranks * found.count),
+            "step": np.tile(np.repeat(np.arange(steps.count), phases), ranks),
+            "phase": np.tile(np.array(steps.phases), ranks * steps.count),
             **{name: values.reshape(-1) * 1e-9 for name, values in times.items()},
         }
 
-    def _ideal_ends(self, settled: Settled) -> Numbers:
+    def _ideal_ends(self, settled: SettledCalls) -> Numbers:
         """Return when each step of each rank would end on an ideal network, since the first began."""
         edges = np.concatenate([self.steps.starts[:, :1], self.steps.ends], axis=1)
         ideal = np.array([_ideal_at(settled, rank, own) for rank, own in enumerate(edges)])
@@ -242,10 +258,10 @@ class _Job:
             "peak_rss_of_steps": False,
         }
 
-    def event_table(self, settled: Settled) -> Columns:
+    def event_table(self, settled: SettledCalls) -> Columns:
         """Return the rows of `events`: steps, phases, and calls as the worker records them."""
         frames = [*self._sums.segments, *self._step_frames()]
-        return event_table(settled, self._sums.labelled(settled), frames, self._sums.start)
+        return event_table(settled, self._sums.labels(settled), frames, self._sums.start)
 
     def _step_frames(self) -> Iterator[dict[str, Numbers]]:
         for rank, (starts, ends) in enumerate(zip(self.steps.starts, self.steps.ends, strict=True)):
@@ -281,7 +297,7 @@ class _Job:
             )
 
 
-def _drawn(recorded: Recorded, end: Settled, most: int) -> Iterator[str]:
+def _drawn(recorded: Recorded, end: SettledCalls, most: int) -> Iterator[str]:
     """Say which pieces of a record are analysed, and what all of it is."""
     facts, pieces, count = recorded.facts, recorded.drawn, sum(map(len, recorded.notes))
     began, lasted_s = _lasted(facts, end)
@@ -300,13 +316,13 @@ def _drawn(recorded: Recorded, end: Settled, most: int) -> Iterator[str]:
     yield _totals(facts)
 
 
-def _lasted(facts: Sequence[Facts], end: Settled) -> tuple[int, float]:
+def _lasted(facts: Sequence[Facts], end: SettledCalls) -> tuple[int, float]:
     """Return when a program began, and how many seconds it lasted."""
     began = min(own.clock().at(own.begin[1]) for own in facts)
     return began, (int(end.rows.leave.max(initial=began)) - began) * 1e-9
 
 
-def _shortened(recorded: Recorded, end: Settled, most: int) -> Iterator[str]:
+def _shortened(recorded: Recorded, end: SettledCalls, most: int) -> Iterator[str]:
     """Shorten a record to `most` notes; say which part of it that is, and what all of it is."""
     facts, count = recorded.facts, sum(map(len, recorded.notes))
     began, lasted_s = _lasted(facts, end)
@@ -340,7 +356,7 @@ def _total(facts: Sequence[Facts], name: str) -> str:
     return f"MPI_{name} {sum(counts):,} ({each} a rank; {sum(ns) * 1e-9:.3g} s{size})"
 
 
-def _ideal_at(settled: Settled, rank: int, times: Numbers) -> Numbers:
+def _ideal_at(settled: SettledCalls, rank: int, times: Numbers) -> Numbers:
     """Return when a rank would be where it was at these times."""
     rows, ideal_leave = settled.rows, settled.ideal_leave
     assert ideal_leave is not None
@@ -349,3 +365,75 @@ def _ideal_at(settled: Settled, rank: int, times: Numbers) -> Numbers:
     own = own[np.argsort(rows.leave[own], kind="stable")]
     saved = np.append(0, rows.leave[own] - ideal_leave[own])
     return np.asarray(times - saved[np.searchsorted(rows.leave[own], times, side="right")])
+
+
+def event_table(settled: SettledCalls, labels: Labels, frames: Sequence[Block], start_ns: int) -> Block:
+    """Return the events of the steps, rank by rank in the order in which they ended.
+
+    A blocking message is a started one that is completed at once, as the simulator knows it. `frames` are the
+    steps and phases.
+    """
+    blocks = [*_calls(settled, labels), *frames]
+    whole = {name: np.concatenate([_column(block, name) for block in blocks]) for name in _NUMBERS}
+    level = np.array([_LEVELS.get(kind, 0) for kind in Kind])[whole["kind"]]
+    order = np.lexsort((level, whole["leave"], whole["rank"]))
+    rows = {name: values[order] for name, values in whole.items()}
+    phase, verb = np.array([*labels.phases, ""])[rows["phase"]], np.array([*labels.verbs, ""])[rows["verb"]]
+    return {
+        **{name: rows[name] for name in ("rank", "step", "bytes", "request", "partner", "group")},
+        "phase": phase,
+        "kind": np.array([kind.name.lower() for kind in Kind])[rows["kind"]],
+        "label": np.where(rows["kind"] == Kind.PHASE, phase, verb),
+        "axis": np.array([*labels.axes, ""])[rows["axis"]],
+        "verb": verb,
+        "enter_s": (rows["enter"] - start_ns) * 1e-9,
+        "leave_s": (rows["leave"] - start_ns) * 1e-9,
+        "wait_s": rows["wait"] * 1e-9,
+    }
+
+
+def _column(block: Block, name: str) -> NDArray[Any]:
+    """Return a column of a block; what it does not have is nothing, or no time and no bytes."""
+    if name in block:
+        return block[name]
+    return np.full(len(block["rank"]), 0 if name in ("wait", "bytes") else NOTHING)
+
+
+def _calls(settled: SettledCalls, labels: Labels) -> Iterator[Block]:
+    """Yield the events of calls, a block for each way to make one."""
+    rows, post = settled.rows, settled.post
+    numbers = np.arange(len(post))
+    own, begins = rows.main == numbers, rows.is_mode("STARTS")
+    messages = rows.is_kind("SEND", "RECEIVE", "BOTH")
+    seen = (labels.step >= 0) & (rows.thread == 0) & ~rows.fruitless
+    known = np.isin(np.array(labels.verbs)[labels.verb], VERBS) & ~(messages & (labels.partner < 0))
+    aside = rows.is_kind("COMPLETE", "PROBE", "MATCHED") | rows.is_mode("PERSISTENT")
+    made = seen & known & ~aside
+    collective, posted = made & ~messages & ~begins, made & (messages | begins)
+    at_root = rows.is_kind("FROM_ROOT", "TO_ROOT") & (labels.partner == rows.rank)
+    relied = seen & (post >= 0) & posted[post]
+    of_groups = np.array([*(group.members[0] for group in settled.groups), NOTHING])
+
+    def block(chosen: NDArray[np.bool_], kind: Kind, leave: Numbers, **more: Numbers) -> Block:
+        about = more.get("request", numbers)
+        columns: Block = {"rank": rows.rank, "step": labels.step, "phase": labels.phase}
+        columns |= {
+            "axis": labels.axis[about],
+            "verb": labels.verb[about],
+            "group": of_groups[rows.group[about]],
+        }
+        columns |= {"enter": np.minimum(first, leave), "leave": leave, **more}
+        found = {name: values[chosen] for name, values in columns.items()}
+        return {**found, "kind": np.full(int(chosen.sum()), int(kind))}
+
+    over = rows.leave[rows.main]
+    first = np.where(own, rows.enter, over)  # a part takes no time of its own
+    times, paid = {"wait": settled.wait}, {"bytes": labels.payload}
+    yield block(collective & ~at_root, Kind.CALL, over, **times, **paid)
+    yield block(collective & at_root, Kind.ROOT, over, **times, **paid)
+    left = np.where(begins & own, rows.leave, rows.enter)
+    yield block(posted, Kind.POSTED, left, request=numbers, partner=labels.partner, **paid)
+    yield block(posted & ~begins, Kind.COMPLETED, over, request=numbers, **times)
+    yield block(
+        relied, Kind.COMPLETED, np.where(own, rows.enter + rows.inside(), over), request=post, **times
+    )

@@ -8,9 +8,9 @@ from mutations import mutated_bytes
 from recordings import STEPS, record_of
 
 from pscale.errors import ResultsError
+from pscale.watch.hang import Progress
 from pscale.watch.notes import NOTE, read
-from pscale.watch.progress import Progress
-from pscale.watch.tables import watched
+from pscale.watch.tables import record_tables
 
 WORDS = ("-1", "0", "1", "2", "3", "4", "9" * 18, "9" * 30, "9" * 5000, "0*1000000000000", "1000000*9", "x")
 NUMBERS = (-(2**63), -(2**31), -2, -1, 0, 1, 2, 3, 2**14, 2**20, 2**31 - 1, 2**40, 2**62, 2**63 - 1)
@@ -26,9 +26,9 @@ def settled(folder):
     """Return whether a record gives tables; else it is refused with the name of what is wrong."""
     Progress(folder, 0.0).is_stuck()
     try:
-        found = watched(read(folder))
-        watched(read(folder), at_once=0, window=20)
-        watched(read(folder), at_once=0, window=20, most=90)
+        found = record_tables(read(folder))
+        record_tables(read(folder), at_once=0, window=20)
+        record_tables(read(folder), at_once=0, window=20, most=90)
     except ResultsError as error:
         said = str(error)
     else:
@@ -41,8 +41,8 @@ def settled(folder):
 
 def test_a_good_record_gives_tables(record):
     assert settled(record)
-    assert watched(read(record)).columns["steps"] == STEPS
-    assert watched(read(record)).columns["nodes"] == 2
+    assert record_tables(read(record)).columns["steps"] == STEPS
+    assert record_tables(read(record)).columns["nodes"] == 2
 
 
 def facts(raw, draw):

@@ -20,12 +20,11 @@ import witness
 from patience import LIMIT_S, share
 from whole_runs import Cli
 
-from pscale.watch.linked import find_library
 from pscale.watch.notes import PART, calls, read
-from pscale.watch.preload import beside, recorder
-from pscale.watch.tables import watched
+from pscale.watch.preload import find_library, recorder, sibling_library
+from pscale.watch.tables import record_tables
 
-LIBRARY = beside(Path(sys.executable))
+LIBRARY = sibling_library(Path(sys.executable))
 OPEN_MPI = LIBRARY is not None and LIBRARY.name == "libmpi.so.40"
 SCALAPACK = Path("/usr/lib/x86_64-linux-gnu/scalapack") / ("openmpi-tests" if OPEN_MPI else "mpich-tests")
 HPCC = Path("/usr/share/doc/hpcc/examples/_hpccinf.txt")
@@ -195,7 +194,7 @@ def check_netpipe(recorded, folder, program, launcher):
     cli = Cli(folder)
     options = "-n", "2", "--launcher", launcher, "--no-report", "--reports", cli.reports
     assert "4096 bytes" in cli.call("watch", *options, "--", *words).stderr
-    tables = watched(read(folder / "notes")).tables["calls"]
+    tables = record_tables(read(folder / "notes")).tables["calls"]
     counted = zip(tables["rank"], tables["verb"], tables["count"], tables["bytes"], strict=True)
     rows = ((row["rank"], row["verb"], row["count"], row["bytes"]) for row in cli.newest().rows("calls"))
     assert sorted(row for row in rows if row[2]) == sorted(row for row in counted if row[2])
@@ -266,10 +265,10 @@ def test_the_tests_of_mpi4py_pass_under_the_recorder_and_the_profiler_counts_the
     names = sorted(path.stem.removeprefix("test_") for path in sources.glob("test_*.py"))
     chosen = share([name for name in names if name not in LEFT_OUT])
     words = (sys.executable, "main.py", "--no-array", "-i", f"^test_({'|'.join(chosen)}).py")
-    plain, watched = (start(*words, folder=sources) for start in (launch, recorded))
-    assert plain[0] == watched[0] == 0, watched[1]
+    plain, record_tables = (start(*words, folder=sources) for start in (launch, recorded))
+    assert plain[0] == record_tables[0] == 0, record_tables[1]
     endings = re.compile(r"^(Ran \d+ tests|OK.*$)", re.MULTILINE)
-    ran = [set(endings.findall(output)) for _, output in (plain, watched)]  # of two ranks, in any order
+    ran = [set(endings.findall(output)) for _, output in (plain, record_tables)]  # of two ranks, in any order
     assert ran[0] == ran[1]
     (number,) = {int(number) for number in re.findall(r"Ran (\d+) tests", " ".join(ran[0]))}
     assert number > 10 * len(chosen)

@@ -16,8 +16,8 @@ from patience import LIMIT_S, lives, wait_for
 
 from pscale.errors import LaunchError, ResultsError
 from pscale.watch.notes import read
-from pscale.watch.preload import beside, preloading, recorder
-from pscale.watch.tables import watched
+from pscale.watch.preload import preload_words, recorder, sibling_library
+from pscale.watch.tables import record_tables
 
 PROGRAMS = Path(__file__).parent.parent / "watch" / "programs"
 FAILING = "malloc", "calloc", "realloc", "open", "mmap", "madvise", "pwrite", "ftruncate", "write"
@@ -51,7 +51,7 @@ def mpiexec():
 
 def is_built():
     try:
-        return bool(recorder(beside(Path(sys.executable))))
+        return bool(recorder(sibling_library(Path(sys.executable))))
     except LaunchError:
         return False
 
@@ -135,7 +135,9 @@ def alone(tmp_path):
         folder.mkdir(exist_ok=True)
         environ = {**os.environ, **environ}
         loading = (
-            ("env", f"LD_PRELOAD={shared}") if shared else preloading(beside(Path(sys.executable)), environ)
+            ("env", f"LD_PRELOAD={shared}")
+            if shared
+            else preload_words(sibling_library(Path(sys.executable)), environ)
         )
         command = [*loading, f"PSCALE_WATCH={folder}", *words]
         started = {"env": environ, "capture_output": True, "text": True, "preexec_fn": prepare}
@@ -165,14 +167,14 @@ os.wait()
     said = alone(sys.executable, "-c", program, LD_PRELOAD=libm).stdout
     assert said.split() == ["child", "child", f"LD_PRELOAD={libm}", "PSCALE_WATCH=."]
     (record,) = (tmp_path / "notes").glob("facts.*")
-    assert not any(watched(read(record.parent)).tables["calls"]["count"])
+    assert not any(record_tables(read(record.parent)).tables["calls"]["count"])
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """Return a function that builds the recorder with other flags."""
     folder = tmp_path_factory.mktemp("recorders")
-    large = ["-DLARGE_COUNTS"] if "large" in recorder(beside(Path(sys.executable))).name else []
+    large = ["-DLARGE_COUNTS"] if "large" in recorder(sibling_library(Path(sys.executable))).name else []
 
     def build(name, *flags):
         shared = folder / f"{name}.so"
@@ -302,7 +304,7 @@ def test_whatever_fails_in_the_recorder_the_program_goes_on(alone, built, compil
         assert len(lines) <= 1, (number, lines)
         reasons |= {line.rpartition(": ")[2] for line in lines}
         try:
-            found = watched(read(folder))
+            found = record_tables(read(folder))
         except ResultsError:
             assert lines, number
         else:

@@ -16,8 +16,8 @@ from whole_runs import LIMIT_S, Results
 
 from pscale.errors import LaunchError, ResultsError
 from pscale.watch.notes import read
-from pscale.watch.preload import beside, recorder
-from pscale.watch.tables import watched
+from pscale.watch.preload import recorder, sibling_library
+from pscale.watch.tables import record_tables
 
 PROGRAMS = Path(__file__).parent.parent / "watch" / "programs"
 ROUNDS, DELAY_S = 20, 0.005
@@ -33,7 +33,7 @@ if "pscale.worker" in sys.orig_argv:
 
 def is_built():
     try:
-        return bool(recorder(beside(Path(sys.executable))))
+        return bool(recorder(sibling_library(Path(sys.executable))))
     except LaunchError:
         return False
 
@@ -246,7 +246,7 @@ def waiting(rows, rank, chosen):
 def test_every_strategy_under_watch_is_what_its_own_recorder_says(cli, monkeypatch):
     (cli.folder / "sitecustomize.py").write_text(UNDER_WATCH)
     monkeypatch.setenv("PYTHONPATH", str(cli.folder), prepend=":")
-    shared = recorder(beside(Path(sys.executable)))
+    shared = recorder(sibling_library(Path(sys.executable)))
     monkeypatch.setenv("LD_PRELOAD", shared.name)  # a path may have spaces
     monkeypatch.setenv("LD_LIBRARY_PATH", str(shared.parent), prepend=":")
     settings = [word for setting in SHORT for word in ("--set", setting)]
@@ -261,7 +261,7 @@ def test_every_strategy_under_watch_is_what_its_own_recorder_says(cli, monkeypat
 def assert_same(results: Results, case):
     """Hold every wait to what the readings allow; return which are within 1 % of the step or 2 us."""
     folder = results.folder / "cases" / f"{case['case']}-0" / "notes"
-    found = watched(read(folder)).tables["events"]
+    found = record_tables(read(folder)).tables["events"]
     seen = [
         dict(zip(found, row, strict=True))
         for row in zip(*(each.tolist() for each in found.values()), strict=True)

@@ -13,7 +13,7 @@ from whole_runs import LIMIT_S
 
 from pscale.errors import LaunchError
 from pscale.results.step_time import step_time, step_times
-from pscale.watch.preload import beside, recorder
+from pscale.watch.preload import recorder, sibling_library
 
 PROGRAMS = Path(__file__).parent.parent / "watch" / "programs"
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -241,7 +241,7 @@ def test_a_program_that_is_not_there_stops_everything_before_a_launch(cli, suite
 
 def is_built():
     try:
-        return bool(recorder(beside(Path(sys.executable))))
+        return bool(recorder(sibling_library(Path(sys.executable))))
     except LaunchError:
         return False
 

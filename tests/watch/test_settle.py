@@ -2,9 +2,9 @@ import pytest
 from recordings import Made, recorded, settled, table, waits
 
 from pscale.watch.notes import ANYBODY, CANCELLED, FRUITLESS, LARGE, Communicator, groups
-from pscale.watch.rows import rows_of
+from pscale.watch.rows import all_rows
 from pscale.watch.settle import settle
-from pscale.watch.tables import watched
+from pscale.watch.tables import record_tables
 
 
 def test_in_a_collective_among_all_every_rank_waits_for_the_last():
@@ -179,14 +179,14 @@ def test_a_rank_that_never_comes_is_waited_for_until_the_record_ends_and_is_name
     record = recorded([Made("Barrier", 10, 20), waits], [Made("Barrier", 12, 20)])
     for facts in record.facts:
         facts.end_ns = None
-    (warning,) = watched(record).warnings
+    (warning,) = record_tables(record).warnings
     assert "2 of 2 ranks did not reach MPI_Finalize" in warning
     assert "rank 0 in MPI_Recv_c from rank 1 over world; rank 1 in no call" in warning
 
 
 def test_calls_that_cannot_be_split_are_named_with_their_share():
     record = recorded([Made("Barrier", 10, 40), Made("File_write_all", 50, 60, comm=0)], over=100)
-    assert any("25.0% of the time in MPI (file_write_all)" in note for note in watched(record).notes)
+    assert any("25.0% of the time in MPI (file_write_all)" in note for note in record_tables(record).notes)
     assert [row["verb"] for row in table(record, "calls") if row["axis"] == "not split"] == ["file_write_all"]
 
 
@@ -233,7 +233,7 @@ def test_sends_that_share_a_request_are_completed_in_their_turn():
         ],
         [],
     )
-    found = settle(*rows_of(record))
+    found = settle(*all_rows(record))
     assert found.post.tolist() == [-1, -1, 0, 1, -1, 4]
 
 

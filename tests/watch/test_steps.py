@@ -1,9 +1,9 @@
 import pytest
 from recordings import Made, recorded, table
 
-from pscale.watch.rows import rows_of
-from pscale.watch.steps import steps
-from pscale.watch.tables import watched
+from pscale.watch.rows import all_rows
+from pscale.watch.steps import find_steps
+from pscale.watch.tables import record_tables
 
 
 def mark(at, level):
@@ -12,7 +12,7 @@ def mark(at, level):
 
 def found(*ranks):
     record = recorded(*ranks)
-    return steps(record, lambda: [(rows_of(record)[0], True)])
+    return find_steps(record, lambda: [(all_rows(record)[0], True)])
 
 
 def test_a_program_without_marks_or_period_is_one_step():
@@ -47,6 +47,6 @@ def test_calls_that_come_back_again_and_again_are_steps_between_their_collective
         return made
 
     record = recorded(rank(1), rank(0), over=2000)
-    assert watched(record).notes[0] == "Steps: a period of 3 calls of rank 0, found in their order."
+    assert record_tables(record).notes[0] == "Steps: a period of 3 calls of rank 0, found in their order."
     made = found(rank(1), rank(0))
     assert (made.ends[0] // 1000).tolist() == list(range(140, 1040, 100))

@@ -11,9 +11,9 @@ from recordings import Made, record_of, recorded
 from pscale.results.step_time import step_times
 from pscale.watch import sample, tables
 from pscale.watch.notes import ANYBODY, FRUITLESS, NOTE, Communicator, read
-from pscale.watch.rows import rows_of, windows
-from pscale.watch.steps import steps
-from pscale.watch.tables import watched
+from pscale.watch.rows import all_rows, windows
+from pscale.watch.steps import find_steps
+from pscale.watch.tables import record_tables
 
 RANKS, SHARED = 3, 99
 SPLIT = Communicator(how="Comm_split", parent=1, members=(0, 2))
@@ -120,9 +120,9 @@ def a_program(seed, *, marks):
 @pytest.mark.parametrize("seed", range(4))
 def test_a_record_in_windows_gives_the_same_tables(seed):
     record = a_program(seed, marks=seed % 2)
-    whole, wait_s = watched(record), 0.0
+    whole, wait_s = record_tables(record), 0.0
     for window in (7, 100):
-        found = watched(record, at_once=0, window=window)
+        found = record_tables(record, at_once=0, window=window)
         for name in ("steps", "calls", "ranks"):
             for column, values in found.tables[name].items():
                 assert np.array_equal(values, whole.tables[name][column]), (window, name, column)
@@ -141,8 +141,8 @@ def test_of_very_many_steps_some_are_drawn_and_reported_as_they_were(monkeypatch
             rank.call("Pcontrol", comm=0, peer=1)
             rank.call("Allreduce", bytes=8)
     record = recorded(*(rank.made for rank in ranks), over=max(rank.at for rank in ranks))
-    whole, found = watched(record), watched(record, at_once=0, window=500)
-    every, few = (steps(record, lambda: [(rows_of(record)[0], True)], most) for most in (None, 1))
+    whole, found = record_tables(record), record_tables(record, at_once=0, window=500)
+    every, few = (find_steps(record, lambda: [(all_rows(record)[0], True)], most) for most in (None, 1))
     drawn = np.searchsorted(every.starts[0], few.starts[0])
     assert len(drawn) == found.columns["steps"] == 1000
     assert len({*np.diff(drawn)}) > 2
@@ -214,11 +214,11 @@ def test_of_a_long_record_windows_are_drawn_between_rests_and_reported_as_they_w
     monkeypatch.setattr(sample, "FINEST", 4)
     record = a_program_that_rests(random.Random(5), marks=marks)
     count = sum(map(len, record.notes))
-    whole, part = watched(record), watched(record, at_once=0, window=50, most=count // 3)
+    whole, part = record_tables(record), record_tables(record, at_once=0, window=50, most=count // 3)
     drawn = replace(record, drawn=sample.draw(record, count // 3))
     assert len(drawn.drawn) > sample.PIECES // 2
-    every = steps(record, lambda: [(rows_of(record)[0], True)])
-    few = steps(drawn, lambda: windows(drawn, 50), is_part=True)
+    every = find_steps(record, lambda: [(all_rows(record)[0], True)])
+    few = find_steps(drawn, lambda: windows(drawn, 50), is_part=True)
     assert few.how.partition(";")[0] == every.how
     which = np.searchsorted(every.starts[0], few.starts[0])
     assert np.array_equal(every.starts[:, which], few.starts)
@@ -238,8 +238,8 @@ def test_of_a_long_record_windows_are_drawn_between_rests_and_reported_as_they_w
 def test_of_a_long_record_the_first_part_is_reported_as_it_was_with_its_share_and_counts_of_all(tmp_path):
     record_of(tmp_path)
     shares = []
-    whole = watched(read(tmp_path))
-    part = watched(read(tmp_path), at_once=0, window=20, most=140, progressed=shares.append)
+    whole = record_tables(read(tmp_path))
+    part = record_tables(read(tmp_path), at_once=0, window=20, most=140, progressed=shares.append)
     count = part.columns["steps"]
     assert 1 < count < whole.columns["steps"]
     for column, values in part.tables["steps"].items():
@@ -262,6 +262,6 @@ def test_of_a_long_record_that_ends_in_a_call_this_is_named_and_not_what_was_ana
         made = np.frombuffer(file.read_bytes(), NOTE).copy()
         made["leave"][-1] = 0
         file.write_bytes(made.tobytes())
-    _, counted, hang = watched(read(tmp_path), at_once=0, window=20, most=140).warnings
+    _, counted, hang = record_tables(read(tmp_path), at_once=0, window=20, most=140).warnings
     assert "did not reach MPI_Finalize" in counted
     assert "ranks 0-2 in MPI_Allreduce over world" in hang

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from recordings import Made, notes, record_of
 
+from pscale.watch.hang import Progress
 from pscale.watch.notes import FRUITLESS, THREAD_SHIFT
-from pscale.watch.progress import Progress
 
 BARRIER, RECEIVE = Made("Barrier", 10, 0), Made("Recv", 5, 0, peer=0, tag=1)
 LOOP = Made("Test", 10, 50, comm=0, request=1, flags=FRUITLESS, bytes=30_000)

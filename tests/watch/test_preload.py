@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pscale.cli.workload_tables import launcher_beside, library_of_command
+from pscale.cli.workload_tables import library_of_command, sibling_launcher
 from pscale.config import Case, Launch
 from pscale.errors import LaunchError
 from pscale.launch.command import command as started_by
 from pscale.launch.launcher import Launcher
 from pscale.launch.machine import inspect
 from pscale.watch import preload
-from pscale.watch.linked import mpi_library
+from pscale.watch.preload import mpi_library
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="programs are recorded on Linux only")
 STARTED = '#include <stdio.h>\nint main(void) { return !fopen("%s", "w"); }\n'
@@ -119,9 +119,9 @@ def test_a_launcher_is_that_of_the_library_where_a_system_has_several(tmp_path):
     (tmp_path / "lib").symlink_to("usr/lib")
     found = tmp_path / "lib" / libraries.name
     for library, launcher in (("libmpich.so.12", names[1]), ("libmpi.so.40", names[2])):
-        assert launcher_beside("auto", found / library) == str(tmp_path / "usr" / "bin" / launcher)
-    assert launcher_beside("srun", found / "libmpi.so.40") == "srun"
-    assert launcher_beside("auto", None) == "auto"
+        assert sibling_launcher("auto", found / library) == str(tmp_path / "usr" / "bin" / launcher)
+    assert sibling_launcher("srun", found / "libmpi.so.40") == "srun"
+    assert sibling_launcher("auto", None) == "auto"
 
 
 def test_variables_of_mpi4py_and_a_chosen_launcher_come_before_the_library_beside_an_interpreter(tmp_path):
@@ -158,13 +158,13 @@ def test_a_program_keeps_its_lists_of_libraries_wherever_the_recorder_is(monkeyp
     monkeypatch.setattr(preload, "recorder", lambda _: Path(f"{folder}/_watch.so"))
     for given, loaded in (("/mine", "libm.so.6"), ("", "")):
         environ = {"LD_LIBRARY_PATH": given, "LD_PRELOAD": loaded}
-        told = [*preload.preloading(None, environ), "sh", "-c", "echo $LD_PRELOAD and $LD_LIBRARY_PATH"]
+        told = [*preload.preload_words(None, environ), "sh", "-c", "echo $LD_PRELOAD and $LD_LIBRARY_PATH"]
         said = subprocess.run(told, env={**os.environ, **environ}, capture_output=True, text=True, check=True)
         lists = (":".join(filter(None, each)) for each in ((name, loaded), (found, given)))
         assert said.stdout.split() == " and ".join(lists).split()
     monkeypatch.setattr(preload, "recorder", lambda _: Path("/a:b/_watch.so"))
     with pytest.raises(LaunchError, match="splits its path"):
-        preload.preloading(None, {})
+        preload.preload_words(None, {})
 
 
 @pytest.mark.parametrize("shared", ["recorder.so", "a folder/recorder.so"])
@@ -189,7 +189,7 @@ def test_lists_in_variables_of_the_user_reach_a_watched_program_whole(
     of_suite, of_user = ({variable: given}, {}) if by_suite else ({}, {variable: given})
     case = Case(suite="s", label="l", launch=Launch(env=of_suite, bind="none"))
     hydra = Launcher(path="mpiexec", flavour="mpich", version="5")
-    words = preload.preloading(None, {**of_user, **of_suite})
+    words = preload.preload_words(None, {**of_user, **of_suite})
     started = started_by(case, hydra, words, inspect(), environ=of_user, root=False)
     (extended,) = {word for word in started.argv if word.startswith(f"{variable}=")} or {""}
     assert started.env[variable] == given
