@@ -31,7 +31,7 @@ from pscale.predict.engine import Prediction, predict
 from pscale.predict.outlook import joined
 from pscale.predict.plans import plans
 from pscale.predict.profile import Profile
-from pscale.predict.search import DRAWS, Search, search
+from pscale.predict.search import DRAWS, PREDICTED, Search, search
 from pscale.report import text
 from pscale.report.printing import print_list, print_table
 from pscale.report.table import Column, listed
@@ -91,13 +91,13 @@ def advise(path: Path, chosen: SuiteOptions, options: AdviseOptions) -> None:
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
         task = progress.add_task(f"plans of {options.ranks} ranks …", total=None)
 
-        def tell(best: int, predicted: int, bounded: int, left: int) -> None:
-            known = f"{best} of the best {most} known, {predicted} predicted, {bounded} estimated"
+        def tell(predicted: int, left: int) -> None:
+            what = f"{predicted} plans predicted, {left} may still be faster"
             progress.update(
                 task,
-                description=f"{known}, {left} left; Ctrl-C ends with the best so far",
-                completed=bounded + predicted,
-                total=bounded + predicted + left,
+                description=f"{what}; Ctrl-C ends with the best so far",
+                completed=predicted,
+                total=PREDICTED * most,
             )
 
         found = search(work, profile, memory.fits, most, tell)
@@ -219,7 +219,7 @@ def _print_predicted(found: Search, labelled: Sequence[Prediction], console: Con
     too_large = f"; {text.plural(len(found.too_large), 'plan')} of these do not fit in memory"
     lines = [
         f"{found.plans} plans can run; {found.predicted} were predicted, the others are "
-        f"{'left' if found.ended else 'ruled out by a lower bound'}{too_large if found.too_large else ''}",
+        f"{'left' if found.ended else 'slower by estimates'}{too_large if found.too_large else ''}",
         *["The search was interrupted: plans that are not listed may be faster"] * found.ended,
         "Plans that share a place cannot be distinguished by prediction",
         *{messages.unchecked(each.checked_ranks) for each in labelled if each.stated_s.low is None},

@@ -75,6 +75,8 @@ def _plans(given: Plan, layers: int, ranks: int) -> Iterator[tuple[Plan, list[Fi
     """Yield plans that shard nothing, each with the fields of those that do, itself among them."""
     for sizes in _products(ranks, len(PLAN_AXES + GRID_AXES)):
         degrees: Fields = dict(zip(PLAN_AXES, sizes, strict=False))
+        if degrees["pp"] > layers:  # most of them, refused at once
+            continue
         grid = dict(zip(GRID_AXES, sizes[len(PLAN_AXES) :], strict=True))
         sequence: list[Fields] = [{"sp": False}, {"sp": True}] if degrees["tp"] > 1 else [{}]
         variants = [sharded | cut for sharded in _sharded(degrees["dp"]) for cut in sequence]

@@ -1,20 +1,20 @@
-"""The fastest of all plans, without predicting all of them: best first, by estimates from below.
+"""The fastest of all plans, without predicting all: best first, by estimates that only grow.
 
-A plan is first estimated by what its ranks multiply and by their calls; then by what others computed whose
-arrays have the same shapes, its family; then by what its first rank does, without its waits; then by its
-program where everything takes its mean: a step is a maximum of sums of times, so by Jensen's inequality one
-of means is no longer than the mean step. Last it is predicted. The plan whose estimate is least goes on; one
-that is predicted by then is taken. Estimates are cut by margins, since a prediction is a median, and since
-parts take other times among others.
+A plan is first estimated by one micro-batch of a replica, which many plans share; then by its calls among
+replicas, and plans that only shard otherwise; then by what a rank of its last stage does, without its waits;
+then by a walk of all ranks where everything takes its mean: a step is a maximum of sums of times, so by
+Jensen's inequality one of means is no longer than the mean step. The plan whose estimate is least goes on.
+Those that come first out of that walk are predicted, with chance, and ordered by that.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from bisect import insort
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import count
 from time import monotonic
 from typing import Any
@@ -22,37 +22,47 @@ from typing import Any
 from pscale.config import Case, Plan
 from pscale.config.axes import GRID_AXES
 from pscale.mesh.dry import AxisCall, Event
-from pscale.parallel import strategies
-from pscale.parallel.recompute import executed_flops
+from pscale.mesh.grid import rank_at
+from pscale.parallel import data_parallel
 from pscale.parallel.replicas import Call
 from pscale.predict.costs import Costs
 from pscale.predict.engine import Prediction, predict, usual_step_s
 from pscale.predict.plans import leaner, plans
 from pscale.predict.profile import Profile
-from pscale.predict.step_program import Segment, Step, StepProgram, axes_of_calls, step_of, step_program
+from pscale.predict.step_program import (
+    Segment,
+    Step,
+    StepProgram,
+    axes_of_calls,
+    step_of,
+    step_program,
+)
 from pscale.results.events import BETWEEN_TWO
 from pscale.training.dry_run import rank_program
 
 DRAWS = 40
-_MARGIN, _FAMILY_MARGIN = 0.9, 0.8
-_TELLING_S = 0.2
-_FEW = 2, 4  # micro-batches that tell of more
-_WORK = ("forward", "backward")  # phases in which members of a family do the same
+PREDICTED = 2  # times as many as are asked for, at most
+_MARGIN = 0.95  # of work in the segments of another plan: parts take other times among others
+_TELLING_S = 0.5
+_WORK = ("forward", "backward")  # phases that every micro-batch has
+_OUTSIDE = {  # of what one stage of a replica does
+    name: getattr(Plan(), name)
+    for name in ("pp", "schedule", "virtual_stages", "zero", "shard", "compression", "offload")
+}
 _WITHIN = ("tp", "cp", "ulysses", "ep", *GRID_AXES)  # axes of one replica and stage
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """What was found: the fastest plans that fit in memory, in order, and how many were looked at.
+    """The fastest plans that fit in memory, in order, and how many were looked at.
 
-    `too_large` are those that would be among them, with how many bytes they need; `bounded` had programs.
+    `too_large` are those that would be among them.
     """
 
     found: tuple[Prediction, ...]
     ended: bool  # by an interrupt: others may be faster
     too_large: tuple[Case, ...]
     plans: int
-    bounded: int
     predicted: int
 
 
@@ -64,16 +74,14 @@ class _Entry:
     number: int
     stage: int = field(compare=False)
     case: Case = field(compare=False)
-    beside_s: float = field(default=0.0, compare=False)  # of calls that are no matter of its family
-    of_first: Step | None = field(default=None, compare=False)
+    by_rank: Mapping[int, Step] | None = field(default=None, compare=False)
     program: StepProgram | None = field(default=None, compare=False)
-    prediction: Prediction | None = field(default=None, compare=False)
 
 
-_FAMILY, _RANK, _PROGRAM, _PREDICTION = range(4)
+_SHARE, _REPLICA, _CALLS, _RANK, _PROGRAM = range(5)
 
 
-Tell = Callable[[int, int, int, int], None]  # how many are found, predicted, bounded, and left to look at
+Tell = Callable[[int, int], None]  # how many are predicted, and how many may still be faster
 
 
 def search(
@@ -98,108 +106,71 @@ class _Queue:
         self._costs = Costs(profile, None)
         self._numbers = count()
         self._entries: list[_Entry] = []
-        self._floors: dict[Hashable, float] = {}
-        self._lines: dict[Plan, tuple[float, float]] = {}  # of few micro-batches, and what each more takes
-        self._least: dict[Plan, tuple[float, float]] = {}  # seconds of work and calls, and of calls beside it
+        self._micro_batches: dict[tuple[Plan, int], tuple[float, float]] = {}
+        self._sharding: dict[tuple[Plan, int], tuple[float, float]] = {}
+        self._divisions: dict[tuple[Plan, int], float] = {}  # least seconds of plans, without their sharding
         self._seen: set[str] = set()
+        self._predictions: list[Prediction] = []
         self.too_large: list[Case] = []
-        self.bounded = self.predicted = 0
 
     def run(self, cases: Sequence[Case], most: int, tell: Tell) -> Search:
         """Take plans out until so many are known, or an interrupt leaves those that were predicted."""
-        found: list[Prediction] = []
-        for case in sorted(cases, key=_effort):
-            self._add(case)
         ended, told = False, -math.inf
         try:
-            while self._entries and len(found) < most:
-                entry = heapq.heappop(self._entries)
-                if entry.prediction:
-                    found.append(entry.prediction)
-                else:
-                    self._go_on(entry)
-                if monotonic() > told + _TELLING_S or len(found) == most:
-                    tell(len(found), self.predicted, self.bounded, self._left(most - len(found)))
+            for case in cases:
+                self._put(_Entry(self._replica_s(case, roughly=True), 0, _SHARE, case))
+            while self._entries and self._entries[0].bound_s < self._worst_s(most):
+                self._go_on(heapq.heappop(self._entries))
+                if monotonic() > told + _TELLING_S:
+                    left = sum(each.bound_s < self._worst_s(most) for each in self._entries)
+                    tell(len(self._predictions), left)
                     told = monotonic()
         except KeyboardInterrupt:
             ended = True
-            best = sorted(each for each in self._entries if each.prediction)
-            found += [each.prediction for each in best[: most - len(found)] if each.prediction]
         return Search(
-            found=tuple(found),
+            found=tuple(self._predictions[:most]),
             ended=ended,
             too_large=tuple(self.too_large),
             plans=len(cases),
-            bounded=self.bounded,
-            predicted=self.predicted,
+            predicted=len(self._predictions),
         )
 
-    def _left(self, most: int) -> int:
-        """Return how many plans may still be among the best, by their bounds and what was predicted."""
-        predicted = sorted(each.bound_s for each in self._entries if each.prediction)
-        worst_s = predicted[most - 1] if 0 < most <= len(predicted) else math.inf
-        return sum(each.bound_s < worst_s for each in self._entries if not each.prediction) if most else 0
-
-    def _add(self, case: Case, least_s: float = 0.0) -> None:
-        """Put a plan into the queue of which no more is known than its calls and FLOPs.
-
-        Those of few micro-batches stand for more of them, which come later and need no fewer.
-        """
-        if case.plan not in self._least:
-            within_s, beside_s = self._calls_s(case)
-            self._least[case.plan] = within_s + executed_flops(case) / case.ranks * self._s_per_flop, beside_s
-        work_s, beside_s = self._least[case.plan]
-        bound_s = _MARGIN * (work_s / _busy(case) + beside_s)
-        self._put(_Entry(max(bound_s, least_s), 0, _FAMILY, case, beside_s))
+    def _worst_s(self, most: int) -> float:
+        """Return which step is too long to be among the best, any where enough plans are predicted."""
+        if len(self._predictions) < most:
+            return math.inf
+        return self._predictions[most - 1].step_s.value if len(self._predictions) < PREDICTED * most else 0.0
 
     def _put(self, entry: _Entry, **changed: Any) -> None:
         heapq.heappush(self._entries, replace(entry, number=next(self._numbers), **changed))
 
     def _go_on(self, entry: _Entry) -> None:
-        """Bound a plan once more, or predict it."""
-        case, family = entry.case, _family(entry.case)
-        floor_s = self._floors.get(family, 0.0) / _busy(case) + _MARGIN * entry.beside_s
-        if entry.stage < _PROGRAM and floor_s > entry.bound_s:
-            self._put(entry, bound_s=floor_s)
-        elif entry.stage == _FAMILY:
-            if self.too_large and not self._fits(case):
-                self._leave_out(case, entry.bound_s)
+        """Estimate a plan once more, or predict it."""
+        case = entry.case
+        if entry.stage == _SHARE:
+            self._put(entry, stage=_REPLICA, bound_s=max(entry.bound_s, self._replica_s(case)))
+        elif entry.stage == _REPLICA:
+            self._put(entry, stage=_CALLS, bound_s=entry.bound_s + self._sharding_s(case)[0])
+        elif entry.stage == _CALLS:
+            alike_s = self._divisions.get(_division(case), 0.0) + self._sharding_s(case)[0]
+            if alike_s > entry.bound_s:
+                self._put(entry, bound_s=alike_s)
                 return
-            if (own_s := self._of_fewer(case)) > entry.bound_s:
-                self._put(entry, bound_s=own_s)
-                return
-            self.bounded += 1
-            sizes, step = _sizes(case), step_of(rank_program(case, 0))
-            if case.plan.pp == 1 and family not in self._floors:
-                self._floors[family] = _FAMILY_MARGIN * sum(self._work(sizes, step))
-            own_s = sum(self._own(sizes, step)) / _busy(case)
-            self._put(entry, stage=_RANK, bound_s=max(entry.bound_s, _MARGIN * own_s), of_first=step)
-        elif entry.stage == _RANK:
-            program = step_program(case, entry.of_first)
-            bound_s = _MARGIN * usual_step_s(case, program, self._costs)
-            self._put(entry, stage=_PROGRAM, bound_s=bound_s, program=program, of_first=None)
+            rank = rank_at(case.plan.sizes, dict.fromkeys(case.plan.sizes, 0) | {"pp": case.plan.pp - 1})
+            step = step_of(rank_program(case, rank))
+            rank_s = sum(seconds for _, seconds in self._seconds(case, step)) / _busy(case)
+            self._learn(case, rank_s)
+            self._put(entry, stage=_RANK, bound_s=max(entry.bound_s, rank_s), by_rank={rank: step})
         elif not self._fits(case):
             self._leave_out(case, entry.bound_s)
+        elif entry.stage == _RANK:
+            program = step_program(case, entry.by_rank)
+            bound_s = usual_step_s(case, program, self._costs)
+            self._learn(case, bound_s)
+            self._put(entry, stage=_PROGRAM, bound_s=bound_s, program=program, by_rank=None)
         else:
-            self.predicted += 1
             prediction = predict(case, self._profile, draws=DRAWS, program=entry.program)
-            self._put(entry, stage=_PREDICTION, bound_s=prediction.step_s.value, prediction=prediction)
-
-    def _of_fewer(self, case: Case) -> float:
-        """Return how long a pipeline computes at least by what it does of fewer micro-batches.
-
-        Work stays the same, and calls of kernels and of ranks grow with their number: two tell of all others.
-        """
-        micro_batches = case.train.micro_batches
-        if case.plan.pp == 1 or micro_batches <= _FEW[-1]:
-            return 0.0
-        if case.plan not in self._lines:
-            cases = [replace(case, train=replace(case.train, micro_batches=count)) for count in _FEW]
-            first, second = (sum(self._own(_sizes(each), step_of(rank_program(each, 0)))) for each in cases)
-            self._lines[case.plan] = second, max(second - first, 0.0) / (_FEW[1] - _FEW[0])
-        second, each_s = self._lines[case.plan]
-        own_s = second + (micro_batches - _FEW[1]) * each_s
-        return _FAMILY_MARGIN * own_s / _busy(case)
+            insort(self._predictions, prediction, key=lambda each: each.step_s.value)
 
     def _leave_out(self, case: Case, bound_s: float) -> None:
         """Leave out a plan that needs too much memory, and try a leaner form of it."""
@@ -207,66 +178,85 @@ class _Queue:
         for other in leaner(case):
             if other.id not in self._seen:
                 self._seen.add(other.id)
-                self._add(other, bound_s)
+                self._put(_Entry(bound_s, 0, _SHARE, other))
 
-    def _calls_s(self, case: Case) -> tuple[float, float]:
-        """Return what calls take at least: those for which ranks stop, of a replica's axes, and all others.
+    def _learn(self, case: Case, step_s: float) -> None:
+        """Keep what a step takes at least by other plans that only shard otherwise."""
+        division, (_, sharding_s) = _division(case), self._sharding_s(case)
+        least_s = _MARGIN * (step_s - sharding_s)
+        self._divisions[division] = max(least_s, self._divisions.get(division, 0.0))
 
-        Messages are left out. A call that may be started takes what it does so, if that is less.
+    def _replica_s(self, case: Case, *, roughly: bool = False) -> float:
+        """Return what ranks compute and exchange in a replica at least, by a micro-batch of it.
+
+        Roughly by one as large as where there are no stages, which takes no less for each of its sequences.
         """
-        within_s, beside_s, sizes = 0.0, 0.0, _sizes(case)
-        for call in strategies.calls(case):
-            size = sizes.get(call.axis, 1)
-            if size > 1 and _stops(call.axis, call.verb):
-                within_s += call.count * self._least_s(call, size, "call")
-            elif size > 1 and call.axis not in (*_WITHIN, "pp") and call.verb not in BETWEEN_TWO:
-                started_s = self._least_s(call, size, "start") + self._least_s(call, size, "wait")
-                beside_s += call.count * min(self._least_s(call, size, "call"), started_s)
-        return within_s, beside_s
+        sequences = _sequences(case)
+        most = case.train.batch // case.plan.batch_parts // case.plan.pp
+        other = max(most, sequences) if roughly else sequences
+        seconds = self._micro_batch_s(case, other)[0] * sequences / other
+        return _MARGIN * case.train.micro_batches * seconds / case.plan.pp / _busy(case)
+
+    def _micro_batch_s(self, case: Case, sequences: int) -> tuple[float, float]:
+        """Return how long a replica of one stage takes for so many sequences, and to update all it has."""
+        replica = replace(case.plan, dp=min(case.plan.dp, 2), **_OUTSIDE)
+        if (replica, sequences) not in self._micro_batches:
+            self._micro_batches[replica, sequences] = self._of_micro_batch(case, replica, sequences)
+        return self._micro_batches[replica, sequences]
+
+    def _of_micro_batch(self, case: Case, replica: Plan, sequences: int) -> tuple[float, float]:
+        """Return how long a replica takes for so many sequences, and to compute in other phases."""
+        train = replace(case.train, batch=sequences * replica.batch_parts, micro_batches=1)
+        alone = replace(case, plan=replica, ranks=replica.ranks, train=train)
+        phase, sums = "", {True: 0.0, False: 0.0}
+        for each, seconds in self._seconds(alone, step_of(rank_program(alone, 0))):
+            phase = each.phase if isinstance(each, Segment) else phase
+            if isinstance(each, Segment) or (phase in _WORK and _within(each)):
+                sums[phase in _WORK] += seconds
+        return sums[True], sums[False]
+
+    def _sharding_s(self, case: Case) -> tuple[float, float]:
+        """Return what updates and calls among replicas take at least, and if nothing of it is hidden."""
+        plan = case.plan
+        key = plan, case.train.micro_batches
+        if key not in self._sharding:
+            sizes, least_s, most_s = _sizes(case), 0.0, 0.0
+            for call in data_parallel.calls(case, 0):
+                if (size := sizes.get(call.axis, 1)) > 1:
+                    started_s = self._least_s(call, size, "start") + self._least_s(call, size, "wait")
+                    pair = self._least_s(call, size, "call"), started_s
+                    least_s, most_s = least_s + call.count * min(pair), most_s + call.count * max(pair)
+            owners = (plan.shard or plan.dp) if plan.zero else 1
+            update_s = self._micro_batch_s(case, _sequences(case))[1] / owners / plan.pp
+            self._sharding[key] = _MARGIN * (least_s + update_s), most_s + update_s
+        return self._sharding[key]
 
     def _least_s(self, call: Call, size: int, event: Event) -> float:
         cost = self._costs.call(AxisCall(event, call.axis, call.verb, call.sent_bytes), size)
         return cost.late_s if event == "start" else min(cost.last_s, cost.late_s)
 
-    @cached_property
-    def _s_per_flop(self) -> float:
-        """The least time of a FLOP in any segment that was measured."""
-        flops = {
-            key: sum(amount for name, amount in each.amounts.items() if name.endswith("flops"))
-            for key, each in self._profile.segments.items()
-        }
-        times = self._profile.segments
-        return min((times[key].times.mean / amount for key, amount in flops.items() if amount), default=0.0)
-
-    @cached_property
-    def _least_of_work(self) -> dict[str, float]:
-        """The least mean of segments that compute the same, whatever is around them."""
-        found: dict[str, float] = {}
-        for each in self._profile.segments.values():
-            found[each.work] = min(each.times.mean, found.get(each.work, math.inf))
-        return found
-
-    def _own(self, sizes: Mapping[str, int], step: Step) -> Iterator[float]:
-        """Yield the times of a rank that waits for nobody; of messages those of sending."""
+    def _seconds(self, case: Case, step: Step) -> Iterator[tuple[Segment | AxisCall, float]]:
+        """Yield what a rank that waits for nobody does, and its seconds; as much arrives as it sent last."""
+        sizes, sent = _sizes(case), Counter[str]()
         for each in step:
             if isinstance(each, Segment):
-                yield self._costs.segment(each).mean_s
-            elif isinstance(each, AxisCall) and each.verb != "receive":
-                cost = self._costs.call(each, sizes[each.axis])
-                yield cost.late_s if each.event == "start" else min(cost.last_s, cost.late_s)
+                yield each, self._costs.segment(each).mean_s
+            elif isinstance(each, AxisCall):
+                if each.verb == "send":
+                    sent[each.axis] = each.bytes
+                call = replace(each, bytes=sent[each.axis]) if each.verb == "receive" else each
+                cost = self._costs.call(call, sizes[each.axis])
+                yield each, cost.late_s if each.event == "start" else min(cost.last_s, cost.late_s)
 
-    def _work(self, sizes: Mapping[str, int], step: Step) -> Iterator[float]:
-        """Yield what a rank spends on what all members of its family do."""
-        phase = ""
-        for each in step:
-            if isinstance(each, Segment):
-                phase = each.phase
-                if phase in _WORK:
-                    mean_s = self._costs.segment(each).mean_s
-                    yield min(mean_s, self._least_of_work.get(each.work, mean_s))
-            elif isinstance(each, AxisCall) and each.event == "call" and each.axis in _WITHIN:
-                cost = self._costs.call(each, sizes[each.axis])
-                yield min(cost.last_s, cost.late_s) if phase in _WORK else 0.0
+
+def _sequences(case: Case) -> int:
+    """Return how many sequences a micro-batch of a replica has."""
+    return case.train.batch // case.plan.batch_parts // case.train.micro_batches
+
+
+def _division(case: Case) -> tuple[Plan, int]:
+    """Return how a plan divides work, whatever its replicas shard."""
+    return replace(case.plan, zero=0, shard=0), case.train.micro_batches
 
 
 def _sizes(case: Case) -> dict[str, int]:
@@ -275,10 +265,9 @@ def _sizes(case: Case) -> dict[str, int]:
     return {axis: math.prod(sizes[each] for each in span) for axis, span in axes_of_calls(case).items()}
 
 
-def _stops(axis: str, verb: str) -> bool:
-    """Tell whether ranks never compute while such a call is under way."""
-    exchanges = verb in ("all_to_all", "reduce_scatter", "broadcast", "reduce")
-    return axis in _WITHIN and (exchanges or (verb == "all_gather" and axis != "cp"))
+def _within(call: AxisCall) -> bool:
+    """Tell whether a call is one of a replica, not one that sums gradients meanwhile."""
+    return (call.event == "call" and call.axis in _WITHIN) or call.verb in BETWEEN_TWO
 
 
 def _busy(case: Case) -> float:
@@ -290,16 +279,3 @@ def _busy(case: Case) -> float:
     plan, zero_bubble = case.plan, case.plan.schedule == "zero-bubble"
     idle = (plan.pp - 1) / (2 * case.train.micro_batches * plan.virtual_stages)
     return 1 / (1 + (idle / 3 if zero_bubble else idle))
-
-
-def _effort(case: Case) -> tuple[int, int]:
-    """Return how long the program of a plan is, the shortest first: it stands for its family."""
-    return case.plan.pp, case.train.micro_batches
-
-
-def _family(case: Case) -> Hashable:
-    """Return what plans share whose ranks together compute the same in forward and backward passes."""
-    plan = case.plan
-    sequences = case.train.batch // plan.batch_parts // case.train.micro_batches
-    context = (plan.cp, plan.context, plan.ulysses) if plan.cp > 1 else 1
-    return plan.tp, plan.sp, context, plan.ep, plan.matrix, plan.checkpoint, sequences

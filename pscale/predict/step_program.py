@@ -142,17 +142,17 @@ def axes_of_calls(case: Case) -> dict[str, tuple[str, ...]]:
     return {axis_name(span): span for span in (spanned(sizes, group) for group in GROUPS) if span}
 
 
-def step_program(case: Case, of_first: Step | None = None) -> StepProgram:
+def step_program(case: Case, by_rank: Mapping[int, Step] | None = None) -> StepProgram:
     """Return the steady step of all ranks of a case, by the dry run of one of each block.
 
-    `of_first` is the step of rank 0, where it is known already.
+    `by_rank` are steps of ranks that need no dry run.
     """
     sizes = {axis: size for axis, size in case.plan.sizes.items() if size > 1}
     alike = {axis: ranges for axis, ranges in places(case).items() if axis in sizes}
     steps: dict[tuple[int, ...], Step] = {}
     for corner in product(*([each.start for each in ranges] for ranges in alike.values())):
-        known = None if any(corner) else of_first
-        steps[corner] = known or step_of(rank_program(case, _rank(case, sizes, corner)))
+        rank = _rank(case, sizes, corner)
+        steps[corner] = (by_rank or {}).get(rank) or step_of(rank_program(case, rank))
     spans = axes_of_calls(case)
     for place, axis in enumerate(alike):
         if axis != _NEVER_TOGETHER and len(alike[axis]) > 1:

@@ -150,7 +150,7 @@ def test_an_interrupted_search_returns_the_best_of_what_was_predicted(profile, m
 
     def tell(*counts):
         told.append(counts)
-        if counts[1] == 3:
+        if counts[0] == 3:
             raise KeyboardInterrupt
 
     found = search(SMALL, profile, lambda _: True, 5, tell)
@@ -158,15 +158,24 @@ def test_an_interrupted_search_returns_the_best_of_what_was_predicted(profile, m
     assert found.ended
     assert len(steps_s) == found.predicted == 3
     assert steps_s == sorted(steps_s)
-    assert [predicted for _, predicted, *_ in told] == sorted(predicted for _, predicted, *_ in told)
+    assert [predicted for predicted, _ in told] == sorted(predicted for predicted, _ in told)
 
 
 def test_a_search_tells_how_many_plans_are_left_and_none_in_the_end(profile, monkeypatch):
     monkeypatch.setattr(search_module, "_TELLING_S", -1.0)
     told = []
     found = search(SMALL, profile, lambda _: True, 1, lambda *counts: told.append(counts))
-    assert told[0][3] == found.plans
-    assert told[-1] == (1, found.predicted, found.bounded, 0)
+    assert told[0] == (0, found.plans)
+    assert told[-1] == (found.predicted, 0)
+
+
+def test_a_search_runs_a_fifth_of_its_plans_dry_at_most(profile, monkeypatch):
+    ran, rank_program = [], search_module.rank_program
+    monkeypatch.setattr(search_module, "rank_program", lambda *a: ran.append(a) or rank_program(*a))
+    work = replace(TINY, ranks=8, train=replace(TINY.train, batch=16))
+    found = search(work, profile, lambda _: True, 5)
+    assert found.plans > 1000
+    assert len(ran) < found.plans / 5
 
 
 def made(case, step_s, **losses_s):
