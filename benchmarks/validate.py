@@ -8,7 +8,8 @@
     injected  one late rank, and jitter: the map of waits
     steps     the distribution of steps: the Kolmogorov-Smirnov distance
     contention  exchanges that meet on one link: SimGrid holds, the vector engine says where it cannot (root)
-    shapes    work of one shape predicts each of its sizes 4 and 16 times as large, singly and together
+    computing the CPU time of a rank at one shape predicts that of sizes 4 and 16 times as large
+    shapes    work of one shape, without and with probes, predicts it with sizes 4 and 16 times as large
     advice    every plan of a model on two ranks, from five and bare collectives: order, and the first choice
 
 Predictions of what was not measured yet are in a file before it is measured; the figures have its hash.
@@ -25,10 +26,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -38,6 +40,7 @@ from scipy.optimize import nnls
 from scipy.stats import ks_2samp, spearmanr
 from validate_suites import (
     ADVISED,
+    ALONE,
     BARE,
     CHANGED,
     INJECTIONS,
@@ -46,6 +49,7 @@ from validate_suites import (
     SHAPED,
     SHARED,
     SMALL,
+    UNCHANGED,
     late,
     shaped,
     shared,
@@ -54,17 +58,31 @@ from validate_suites import (
 )
 
 from pscale.analysis.frames import Run, load
+from pscale.cli.prepare import SuiteOptions
+from pscale.cli.prepare import load as load_target
+from pscale.cli.probe import probed
 from pscale.config import Case
 from pscale.errors import PscaleError
-from pscale.launch.calibration import calibrate
+from pscale.launch.calibration import calibrate, measured
 from pscale.launch.machine import inspect
 from pscale.parallel.recompute import executed_flops
-from pscale.predict.engine import Prediction, predict
+from pscale.predict.costs import Costs
+from pscale.predict.engine import Interval, Prediction, predict
 from pscale.predict.flows import predict_flows
 from pscale.predict.network import CONGESTED
 from pscale.predict.plans import plans
-from pscale.predict.profile import Profile, calibrated, case_of
+from pscale.predict.probe import empty_profile
+from pscale.predict.profile import (
+    Calibrated,
+    Distribution,
+    Profile,
+    SegmentTimes,
+    calibrated,
+    case_of,
+    small_models,
+)
 from pscale.predict.simgrid import MISSING, is_there
+from pscale.predict.step_program import Segment, step_program
 from pscale.simulator.network import Link as PricedLink
 from pscale.simulator.network import Network, Tier, Tiers, moved_bytes, rounds
 from pscale.suite import expand, load_suite
@@ -88,12 +106,20 @@ GOALS = {  # mean and largest error
     "injected": (0.025, 0.06),
     "steps": (0.025, 0.06),
     "contention": (0.10, 0.10),
-    "shapes": (math.inf, math.inf),  # its goals depend on how far the shape is
+    "computing": (math.inf, math.inf),  # its goals depend on how far the shape is
+    "shapes": (math.inf, math.inf),  # likewise
     "advice": (math.inf, math.inf),  # its goals are those of the order
 }
 REGRET, SPEARMAN = 0.03, 0.95
 NEAR, NEAR_ERROR = 4, 0.10  # times the FLOPs, and the mean error of what is no further
 COVERED = 0.90, 0.98  # of the shapes lie in their intervals
+BY_CHANGE = {
+    "computing": "Errors of the CPU time of one rank at larger shapes",
+    "shapes": "Errors of steps at larger shapes, without and with `--probe`",
+}
+LIMIT_S = 1800.0
+PROBED = 0.02, 0.06  # mean and largest error of shapes whose ranks ran alone
+PROBE_S = 10  # seconds of them, a case
 BEST = 5  # plans that advise measures
 
 
@@ -173,6 +199,11 @@ def measured_s(run: Run, case: str) -> list[float]:
     return [float(value) for value in good["step_s"]]
 
 
+def geometric_mean(times: Sequence[float]) -> float:
+    """Return the mean of step times by their logarithms."""
+    return float(np.exp(np.mean(np.log(times))))
+
+
 def label_of(run: Run, case: str) -> str:
     """Return what a case is called."""
     return str(run.planned[case]["label"])
@@ -197,7 +228,7 @@ def scored(run: Run, predictions: Mapping[str, Prediction]) -> list[Scored]:
                     predicted_s=step_s.value,
                     low_s=step_s.low,
                     high_s=step_s.high,
-                    measured_s=float(np.exp(np.mean(np.log(times)))),
+                    measured_s=geometric_mean(times),
                     launches=len(times),
                     notes=notes,
                 )
@@ -356,24 +387,113 @@ def contention(lab: Lab) -> dict[str, Any]:
     return {**rows, "frozen": frozen}
 
 
-def shapes(lab: Lab) -> dict[str, Any]:
-    """Predict work of shapes that were not measured from one that was, really computing."""
-    steps, repeats = (5, 1) if lab.quick else (8, 2)
+def computing(lab: Lab) -> dict[str, Any]:
+    """Predict the CPU time of a rank at shapes that were not measured, from that at one and small models."""
+    changes = [each for each in CHANGED if not lab.quick or each[1] == NEAR]
     frozen: dict[str, str] = {}
     found: list[Scored] = []
-    for name in SHAPED:
-        run = lab.run(shaped(name, (), steps=4 * steps, repeats=2))
-        (traced,) = (case_of(run, case) for case in run.planned)
-        profile = replace(Profile.of_run(run), calibration=calibrated(traced, calibrate(traced, os.environ)))
-        near = [(fields, times) for fields, times in CHANGED if times == NEAR and len(fields) == 1]
-        text = shaped(name, near if lab.quick else CHANGED, steps=steps, repeats=repeats)
-        cases = {case.label: case for case in lab.cases(text)}
-        predictions = {label: predict(case, profile) for label, case in cases.items()}
-        frozen[name] = lab.freeze(f"shapes-{name.replace(' ', '-')}", predictions)
-        for each in scored(lab.run(text), predictions):
-            ratio = executed_flops(cases[each.case]) / executed_flops(traced)
-            found.append(replace(each, case=f"{name}: {each.case}", far=max(ratio, 1 / ratio)))
+    for name in ALONE:
+        first, *cases = lab.cases(shaped(name, [UNCHANGED, *changes], steps=1, repeats=1))
+        times = SimpleNamespace(phases=measured([first], os.environ, LIMIT_S)[0], small=_calibration(first))
+        made = {case.label: _alone(case, first, times.phases, times.small) for case in cases}
+        frozen[name] = lab.freeze(f"computing-{name.replace(' ', '-')}", made)
+        for case, change, phases in zip(cases, changes, measured(cases, os.environ, LIMIT_S), strict=True):
+            ratio = executed_flops(case) / executed_flops(first)
+            step_s = made[case.label].step_s
+            found.append(
+                Scored(
+                    case=f"{name}: {_change(*change)}",
+                    ranks=1,
+                    predicted_s=step_s.value,
+                    low_s=step_s.low,
+                    high_s=step_s.high,
+                    measured_s=sum(phases.values()),
+                    launches=1,
+                    notes=(),
+                    far=max(ratio, 1 / ratio),
+                )
+            )
     return {"cases": found, "frozen": frozen}
+
+
+def _calibration(case: Case) -> tuple[Calibrated, ...]:
+    small = small_models(case)
+    return calibrated(small, calibrate(small, os.environ))
+
+
+def _alone(
+    case: Case, first: Case, phases_s: Mapping[str, float], small: tuple[Calibrated, ...]
+) -> SimpleNamespace:
+    """Return what a rank computes in a step, and its 90 % interval, from the phases of the first case."""
+    known = {
+        each.key: SegmentTimes(
+            work=each.work,
+            phase=each.phase,
+            overlapped=False,
+            amounts=each.amounts,
+            times=Distribution.of(np.array([phases_s[each.phase]])),
+            polled=0.0,
+            copied=0.0,
+            stalled=0.0,
+        )
+        for each in _computed(first)
+        if each.phase in phases_s
+    }
+    costs = Costs(replace(empty_profile("", "", 1), segments=known, calibration=small), None)
+    parts = [costs.segment(each) for each in _computed(case) if each.phase in phases_s]
+    seconds = sum(each.mean_s for each in parts)
+    factor = math.exp(1.645 * sum(each.unsure_s for each in parts) / seconds)
+    return SimpleNamespace(
+        step_s=Interval(value=seconds, low=seconds / factor, high=seconds * factor), notes=()
+    )
+
+
+def _computed(case: Case) -> list[Segment]:
+    """Return the segments in which the one rank of a case computes."""
+    (block,) = step_program(case).blocks
+    return [each for each in block.step if isinstance(each, Segment) and each.operations]
+
+
+def shapes(lab: Lab) -> dict[str, Any]:
+    """Predict work of shapes that were not measured from one that was, without and with probes.
+
+    What was traced is measured again among them: that tells by how much the machine's pace has changed.
+    """
+    steps, repeats = (5, 2) if lab.quick else (8, 3)
+    changes = [each for each in CHANGED if not lab.quick or (each[1] == NEAR and len(each[0]) == 1)]
+    frozen: dict[str, str] = {}
+    pace: dict[str, float] = {}
+    rows: dict[str, list[Scored]] = {"cases": [], "probed": []}
+    for name in SHAPED:
+        run = lab.run(shaped(name, [UNCHANGED], steps=4 * steps, repeats=3))
+        (planned,) = run.planned
+        traced, traced_s = case_of(run, planned), measured_s(run, planned)
+        profile = replace(Profile.of_run(run), calibration=_calibration(traced))
+        text = shaped(name, [UNCHANGED, *changes], steps=steps, repeats=repeats)
+        _, *cases = lab.cases(text)
+        target = load_target(lab.written(text), SuiteOptions(), submits=False)[2]
+        probes = probed(cases, profile, target, f"{PROBE_S * len(cases)}s")
+        predictions = {
+            "cases": {case.label: predict(case, profile) for case in cases},
+            "probed": {case.label: predict(case, probes.profile_for(case)) for case in cases},
+        }
+        for each, made in predictions.items():
+            frozen[f"{name}, {each}"] = lab.freeze(f"shapes-{name.replace(' ', '-')}-{each}", made)
+        run = lab.run(text)
+        (again,) = (case for case in run.planned if label_of(run, case) not in predictions["cases"])
+        pace[name] = geometric_mean(measured_s(run, again)) / geometric_mean(traced_s)
+        words = {case.label: _change(*change) for case, change in zip(cases, changes, strict=True)}
+        far = {case.label: executed_flops(case) / executed_flops(traced) for case in cases}
+        for each, made in predictions.items():
+            rows[each] += [
+                replace(one, case=f"{name}: {words[one.case]}", far=max(far[one.case], 1 / far[one.case]))
+                for one in scored(run, made)
+            ]
+    return {**rows, "frozen": frozen, "pace": pace}
+
+
+def _change(fields: Sequence[str], times: int) -> str:
+    return f"{', '.join(fields).replace('_', '-')} × {times}"
 
 
 def advice(lab: Lab) -> dict[str, Any]:
@@ -390,7 +510,8 @@ def advice(lab: Lab) -> dict[str, Any]:
 
 
 EXPERIMENTS: Mapping[str, Callable[[Lab], dict[str, Any]]] = {
-    each.__name__: each for each in (same, networks, sizes, injected, steps, contention, shapes, advice)
+    each.__name__: each
+    for each in (same, networks, sizes, injected, steps, contention, computing, shapes, advice)
 }
 
 
@@ -423,7 +544,7 @@ def _also(content: Mapping[str, Any]) -> list[str]:
         )
     if "waits" in content:
         said.append(f"waits by rank and phase: {_off(content):.1%} of the step at most")
-    if content.get("experiment") == "shapes":
+    if content.get("experiment") in ("computing", "shapes"):
         said += _by_distance(content)
     if "plans" in content:
         said.append(_order(content))
@@ -431,14 +552,51 @@ def _also(content: Mapping[str, Any]) -> list[str]:
 
 
 def _by_distance(content: Mapping[str, Any]) -> list[str]:
-    """Say how far shapes are off that need few times the FLOPs, and those that need more."""
+    """Say how far shapes are off that need few times the FLOPs, and that need more; and with probes."""
     errors = np.array([abs(each["error"]) for each in content["cases"]])
     near = np.array([each["far"] for each in content["cases"]]) <= NEAR
     low, high = COVERED
     said = [f"within {NEAR} times the FLOPs {np.mean(errors[near]):.1%} on average (goal {NEAR_ERROR:.0%})"]
     if not near.all():
         said.append(f"beyond {np.mean(errors[~near]):.1%}")
-    return [*said, f"goal of the intervals {low:.0%} to {high:.0%}"]
+    said.append(f"goal of the intervals {low:.0%} to {high:.0%}")
+    if "probed" not in content:
+        return said
+    errors = np.array([abs(each["error"]) for each in content["probed"]])
+    mean, most = PROBED
+    holds = sum(each["holds"] for each in content["probed"])
+    said.append(
+        f"with `--probe` {errors.mean():.1%} on average (goal {mean:.0%}), {errors.max():.1%} at most (goal "
+        f"{most:.0%}), {holds} of {len(errors)} in their intervals"
+    )
+    paces = content["pace"].values()
+    said.append(
+        f"what was traced took {min(paces):.2f} to {max(paces):.2f} times as long when measured again"
+    )
+    return said
+
+
+def by_change(content: Mapping[str, Any]) -> str:
+    """Return the errors of shapes without and with probes, by what is changed and the kind of work."""
+    kinds = list(dict.fromkeys(each["case"].partition(": ")[0] for each in content["cases"]))
+    lines = [f"| larger | {' | '.join(kinds)} |", "|---" * (1 + len(kinds)) + "|"]
+    changes = dict.fromkeys(each["case"].partition(": ")[2] for each in content["cases"])
+    errors = {
+        (engine, each["case"]): f"{each['error']:+.0%}" if each["holds"] else f"**{each['error']:+.0%}**"
+        for engine in ("cases", "probed")
+        for each in content.get(engine, [])
+    }
+    for change in changes:
+        cells = (
+            " · ".join(
+                errors[key]
+                for engine in ("cases", "probed")
+                if (key := (engine, f"{kind}: {change}")) in errors
+            )
+            for kind in kinds
+        )
+        lines.append(f"| {change} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def _order(content: Mapping[str, Any]) -> str:
@@ -496,6 +654,10 @@ def table(folder: Path) -> str:
             "",
             f"Of {len(held_out)} held-out cases {np.mean(held_out):.0%} lie in their 90 % interval.",
         ]
+    for name, what in BY_CHANGE.items():
+        if (path := folder / f"{name}.json").exists():
+            said = f"{what}; **bold**: outside the interval."
+            lines += ["", said, "", by_change(json.loads(path.read_text(encoding="utf-8")))]
     return "\n".join(lines)
 
 
@@ -514,7 +676,9 @@ def perform(name: str, lab: Lab) -> dict[str, Any]:
     """Do an experiment; returns the content of its file of figures."""
     began = time.monotonic()
     found = EXPERIMENTS[name](lab)
-    rows = {engine: [each.row() for each in found.pop(engine, [])] for engine in ("cases", "vector")}
+    rows = {
+        engine: [each.row() for each in found.pop(engine, [])] for engine in ("cases", "vector", "probed")
+    }
     return {
         "experiment": name,
         "date": datetime.now(UTC).date().isoformat(),

@@ -186,14 +186,22 @@ repeat: 1
 
 
 TRACED = {"batch": 32, "sequence": 64, "width": 64, "layers": 2, "vocabulary": 256, "micro_batches": 1}
-SHAPED = {  # model and plan of work that is traced at one shape and predicted at others
+ALONE = {  # model and plan of work that is measured at one shape and predicted at others
     "dense": ("{kind: gpt, heads: 4}", "{dp: 1}"),
+    "mixture": ("{kind: moe, heads: 4, experts: 4, every: 1}", "{dp: 1}"),
+}
+SHAPED = {
+    "dense": ALONE["dense"],
     "tp": ("{kind: gpt, heads: 4}", "{tp: 2}"),
     "pp": ("{kind: gpt, heads: 4}", "{pp: 2}"),
     "zero 3": ("{kind: gpt, heads: 4}", "{dp: 2, zero: 3}"),
     "experts": ("{kind: moe, heads: 4, experts: 4, every: 1}", "{ep: 2}"),
 }
-CHANGED = (  # what is so many times as large; chosen before the costs of shapes were last changed
+Change = tuple[tuple[str, ...], int]
+UNCHANGED: Change = (), 1
+CHANGED: tuple[
+    Change, ...
+] = (  # what is so many times as large; chosen before the costs of shapes were last changed
     *(((name,), times) for name in TRACED for times in (4, 16)),
     (("batch", "sequence"), 4),
     (("batch", "width"), 4),
@@ -205,20 +213,20 @@ CHANGED = (  # what is so many times as large; chosen before the costs of shapes
 )
 
 
-def shaped(name: str, changes: Sequence[tuple[Sequence[str], int]], *, steps: int, repeats: int) -> str:
-    """Return the suite of some work with these changes of its shape, each a case; of none as it is traced."""
-    model, plan = SHAPED[name]
+def shaped(name: str, changes: Sequence[Change], *, steps: int, repeats: int) -> str:
+    """Return the suite of some work with these changes of its shape, each a case."""
+    model, plan = (ALONE | SHAPED)[name]
     cases = [
         {
             f"{'train' if field in _OF_TRAIN else 'model'}.{field}": size * (times if field in fields else 1)
             for field, size in TRACED.items()
         }
-        for fields, times in changes or [((), 1)]
+        for fields, times in changes
     ]
     return f"""
 name: shapes
 scaling: throughput
-ranks: {1 if name == "dense" else 2}
+ranks: {1 if name in ALONE else 2}
 {COMMON}
 model: {model}
 train: {{steps: {steps}, warmup: 2}}

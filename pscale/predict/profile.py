@@ -197,15 +197,15 @@ class Profile:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def computes_as_calibrated(case: Case) -> bool:
-    """Tell whether a case computes what small models of its kind do; ghosts sleep instead."""
-    return not case.ghost.gflops and case.model.kind in calibration.KINDS
+def small_models(case: Case) -> list[Case]:
+    """Return small models that compute what a case does; none of ghosts, which sleep instead."""
+    return [] if case.ghost.gflops or case.model.kind not in calibration.KINDS else calibration.shapes(case)
 
 
-def calibrated(case: Case, measured: Sequence[Mapping[str, float]]) -> tuple[Calibrated, ...]:
-    """Return the work of small models of a case's kind, of which the seconds by phase were measured."""
+def calibrated(cases: Sequence[Case], measured: Sequence[Mapping[str, float]]) -> tuple[Calibrated, ...]:
+    """Return the work of small models, of which the seconds by phase were measured."""
     found = []
-    for shape, (small, phases_s) in enumerate(zip(calibration.shapes(case), measured, strict=False)):
+    for shape, (small, phases_s) in enumerate(zip(cases, measured, strict=False)):
         for each in step_program(small).blocks[0].step:
             if isinstance(each, Segment) and each.work and phases_s.get(each.phase):
                 found.append(Calibrated(shape, each.amounts, phases_s[each.phase]))

@@ -1,8 +1,8 @@
 """How fast a machine computes: the phases of steps of small models of a case's kind, on one rank.
 
-python -m pscale.worker.calibration < CASE    the seconds of the phases of each of its shapes, as JSON
+python -m pscale.worker.calibration < CASES    the seconds of the phases of each case, as JSON
 
-Comes after `python -m pscale.blas CHOICE -m`, as the ranks of the case do.
+Comes after `python -m pscale.blas CHOICE -m`, as the ranks of the cases do.
 """
 
 from __future__ import annotations
@@ -94,11 +94,12 @@ def phases_s(case: Case) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure the shapes of the case on standard input."""
-    case = from_dict(Case, json.load(sys.stdin))
-    with threadpool_limits(case.threads, user_api="blas"):
-        use_kernels(case.launch.kernels, case.threads, narrow=is_16_bit(case.model.dtype))
-        sys.stdout.write(json.dumps([phases_s(each) for each in shapes(case)]) + "\n")
+    """Measure the cases on standard input, which compute with the same threads and libraries."""
+    cases = [from_dict(Case, each) for each in json.load(sys.stdin)]
+    first = cases[0]
+    with threadpool_limits(first.threads, user_api="blas"):
+        use_kernels(first.launch.kernels, first.threads, narrow=is_16_bit(first.model.dtype))
+        sys.stdout.write(json.dumps([phases_s(each) for each in cases]) + "\n")
 
 
 if __name__ == "__main__":

@@ -129,17 +129,36 @@ def test_ghosts_run_on_every_size_of_the_experiment(plan, tmp_path):
 @pytest.mark.parametrize("name", validate_suites.SHAPED)
 def test_every_shape_of_the_experiment_is_a_case_of_its_size(name, tmp_path):
     path = tmp_path / "suite.yaml"
-    for changes in ((), validate_suites.CHANGED):
-        path.write_text(validate_suites.shaped(name, changes, steps=2, repeats=1))
-        cases = expand(load_suite(path), MACHINE).cases
-        assert len({case.label for case in cases}) == (len(changes) or 1)
+    changes = [validate_suites.UNCHANGED, *validate_suites.CHANGED]
+    path.write_text(validate_suites.shaped(name, changes, steps=2, repeats=1))
+    cases = expand(load_suite(path), MACHINE).cases
+    assert len({case.label for case in cases}) == len(changes)
+    sizes = [{**vars(case.model), **vars(case.train)} for case in cases]
+    for size, (fields, times) in zip(sizes, changes, strict=True):
+        changed = {field for field in validate_suites.TRACED if size[field] != sizes[0][field]}
+        assert changed == set(fields)
+        assert {size[field] / sizes[0][field] for field in fields} <= {times}
     of_batch = {case.train.batch for case in cases}
     assert of_batch == {size * validate_suites.TRACED["batch"] for size in (1, 4, 16)}
     assert {case.model.vocabulary for case in cases} == {256, 1024, 4096}
 
 
 def test_shapes_are_judged_by_how_far_their_work_is_from_what_was_traced():
-    rows = [{"error": error, "far": far} for error, far in ((0.1, 2.0), (-0.2, 4.0), (0.9, 16.0))]
-    (near, beyond, goal) = validate._by_distance({"cases": rows})
+    rows = [
+        {"case": f"{kind}: batch × 4", "error": error, "far": far, "holds": far > 2}
+        for kind, error, far in (("dense", 0.1, 2.0), ("tp", -0.2, 4.0), ("pp", 0.9, 16.0))
+    ]
+    probed = [{**row, "error": row["error"] / 10, "holds": True} for row in rows[:2]]
+    content = {"cases": rows, "probed": probed, "pace": {"dense": 0.9, "tp": 1.25}}
+    near, beyond, goal, probes, pace = validate._by_distance(content)
     assert near == "within 4 times the FLOPs 15.0% on average (goal 10%)"
     assert (beyond, goal) == ("beyond 90.0%", "goal of the intervals 90% to 98%")
+    assert probes == (
+        "with `--probe` 1.5% on average (goal 2%), 2.0% at most (goal 6%), 2 of 2 in their intervals"
+    )
+    assert pace == "what was traced took 0.90 to 1.25 times as long when measured again"
+    assert validate.by_change(content).splitlines() == [
+        "| larger | dense | tp | pp |",
+        "|---|---|---|---|",
+        "| batch × 4 | **+10%** · +1% | -20% · -2% | +90% |",
+    ]

@@ -33,24 +33,28 @@ def asked(tmp_path, monkeypatch):
 
 def test_it_is_measured_once_for_cases_that_compute_alike_and_again_after_a_day(asked, tmp_path):
     alike = replace(CASE, label="b", ranks=1)
-    assert calibration.calibrate(CASE, {}) == calibration.calibrate(alike, {}) == PHASES
+    assert (
+        calibration.calibrate(measured.shapes(CASE), {})
+        == calibration.calibrate(measured.shapes(alike), {})
+        == PHASES
+    )
     assert len(asked) == 1
-    calibration.calibrate(replace(CASE, threads=2), {})
+    calibration.calibrate(measured.shapes(replace(CASE, threads=2)), {})
     assert len(asked) == 2
     for path in tmp_path.rglob("calibration-*.json"):
         os.utime(path, (time.time() - 2 * 24 * 3600,) * 2)
-    calibration.calibrate(CASE, {})
+    calibration.calibrate(measured.shapes(CASE), {})
     assert len(asked) == 3
     for path in tmp_path.rglob("calibration-*.json"):
         path.write_text('{"forward": [1]}')
-    assert calibration.calibrate(CASE, {}) == PHASES
+    assert calibration.calibrate(measured.shapes(CASE), {}) == PHASES
 
 
 def test_a_machine_that_cannot_be_measured_is_not_known(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     failed = isolated_process.Answer(code=1, out="", err="no memory")
     monkeypatch.setattr(isolated_process, "ask", lambda *_, **__: failed)
-    assert calibration.calibrate(CASE, {}) == []
+    assert calibration.calibrate(measured.shapes(CASE), {}) == []
     assert list(tmp_path.rglob("calibration-*")) == []
 
 
@@ -63,7 +67,7 @@ def test_small_models_compute_as_the_case_does_and_every_phase_is_timed():
 
 
 def test_work_of_small_models_has_its_seconds():
-    found = calibrated(CASE, PHASES)
+    found = calibrated(measured.shapes(CASE), PHASES)
     assert {each.seconds for each in found} == {1.0, 2.0, 0.5}
     assert len({each.shape for each in found}) == len(PHASES)
     assert all(each.amounts["segments"] == 1 for each in found)
