@@ -68,13 +68,23 @@ class LoneRanks:
             raise LaunchError(f"--probe: rank {kind.rank} of {kind.case.label}, alone: {reason}")
         return data
 
-    def _check_memory(self, kind: Kind) -> None:
-        """Raise PlanError where the rank needs more memory than there is."""
+    def fits(self, kind: Kind) -> bool:
+        """Tell whether a rank needs no more memory than there is."""
+        needed_bytes, limit_bytes = self._memory(kind)
+        return not limit_bytes or needed_bytes <= limit_bytes
+
+    def _memory(self, kind: Kind) -> tuple[int, int]:
+        """Return the bytes that a rank needs, and those there are; 0 where that is not known."""
         needed_bytes = predict(kind.case, kind.rank).total_bytes + EMPTY_PROCESS_BYTES
-        limit_bytes = kind.case.launch.memory_limit_bytes or self.here.memory_bytes
-        if limit_bytes and needed_bytes > limit_bytes:
+        return needed_bytes, kind.case.launch.memory_limit_bytes or self.here.memory_bytes
+
+    def _check_memory(self, kind: Kind) -> None:
+        """Raise PlanError where a rank does not fit in memory even with its fewest layers."""
+        needed_bytes, limit_bytes = self._memory(kind)
+        if not self.fits(kind):
             raise PlanError(
-                f"--probe: rank {kind.rank} of {kind.case.label} needs {size_of(needed_bytes)} alone, more "
+                f"--probe: rank {kind.rank} of {kind.case.label} needs {size_of(needed_bytes)} with "
+                f"{kind.case.model.layers} layers alone, more "
                 f"than the {size_of(limit_bytes)} there are; without --probe its computing is extrapolated"
             )
 
@@ -87,7 +97,8 @@ def probed(cases: Sequence[Case], profile: Profile, target: Target, asked: str |
     launcher = select(cases[0].launch, target.site.allocation, here)
     status = new_console(stderr=True).status(f"running ranks alone, one of each kind, for {asked} …")
     with tempfile.TemporaryDirectory(prefix="pscale-probe-") as folder, status:
-        probes = Probes(profile, LoneRanks(launcher=launcher, here=here, folder=Path(folder)))
+        ranks = LoneRanks(launcher=launcher, here=here, folder=Path(folder))
+        probes = Probes(profile, ranks, ranks.fits)
         probes.measure(cases, _seconds(asked))
     return probes
 

@@ -47,7 +47,10 @@ def measured(cases: Sequence[Case], environ: Mapping[str, str], limit_s: float) 
     argv = [sys.executable, "-P", "-m", "pscale.blas", first.launch.blas, "-m", "pscale.worker.calibration"]
     env = {**environment(first.threads, environ), **first.launch.env}
     stdin = json.dumps([to_dict(each) for each in cases])
-    return _phases(isolated_process.ask(argv, limit_s, stdin=stdin, env=env).out)
+    done = isolated_process.ask(argv, limit_s, stdin=stdin, env=env)
+    if done.code:
+        raise ValueError(done.err)
+    return _phases(done.out)
 
 
 def _phases(text: str) -> Phases:

@@ -105,8 +105,10 @@ def empty_profile(host: str, cpu_model: str, cores: int) -> Profile:
 class Probes:
     """What kinds of ranks computed alone, beside the profile of a run or an empty one."""
 
-    def __init__(self, profile: Profile, launch: Launch | None = None):
-        self._profile, self._launch = profile, launch
+    def __init__(
+        self, profile: Profile, launch: Launch | None = None, fits: Callable[[Kind], bool] = lambda _: True
+    ):
+        self._profile, self._launch, self._fits = profile, launch, fits
         self._kinds: dict[str, list[Kind]] = {}  # by case
         self._found: dict[str, list[LaunchTimes]] = {}
         self._references: dict[str, tuple[Case, Kind]] = {}  # traced, by case that is predicted
@@ -114,10 +116,11 @@ class Probes:
     def measure(self, cases: Sequence[Case], seconds: float) -> None:
         """Probe the kinds of ranks of cases that the profile does not know, in so many seconds together.
 
-        A rank of the traced case on the nearest number of ranks is probed in turn with those of each case.
+        A rank of the traced case on the nearest number of ranks is probed in turn with those of each case. Of
+        a case that does not fit in memory, ranks with fewer layers are.
         """
         for case in sorted(cases, key=lambda case: case.ranks):
-            self._kinds[case.id] = kinds_of(case)
+            self._kinds[case.id] = self._kinds_that_fit(case)
         kinds = _distinct(kind for of_case in self._kinds.values() for kind in of_case)
         asked = [kind for kind in kinds if not self._is_known(kind)]
         if not asked:
@@ -138,7 +141,7 @@ class Probes:
 
     def profile_for(self, case: Case) -> Profile:
         """Return the profile to predict a case by: of computing, what its own kinds of ranks took."""
-        profile, kinds = self._profile, self._kinds.get(case.id, ())
+        profile, kinds = self._profile, self._kinds.get(case.id, [])
         probed = [self._found[kind.name] for kind in kinds if not self._is_known(kind)]
         if not probed:
             return profile
@@ -150,6 +153,9 @@ class Probes:
         longer_s = _longer_s(profile)
         segments = {key: _slowed(each, longer_s or 0.0) for key, each in parts.segments.items()}
         notes = [_measured_by(probed, len(kinds))]
+        layers = kinds[0].case.model.layers
+        if layers < case.model.layers:
+            notes[0] += f", with {layers} of {case.model.layers} layers, which is what fits in memory"
         if reference and factors:
             notes.append(
                 f"computing is multiplied by {np.median(factors):.2f}: so much longer ranks of "
@@ -171,6 +177,15 @@ class Probes:
             threads=tuple({*profile.threads, case.threads}),
             notes=(*profile.notes, *notes),
         )
+
+    def _kinds_that_fit(self, case: Case) -> list[Kind]:
+        """Return the kinds of ranks of a case, of half its layers until they fit, one a stage at least."""
+        kinds, model = kinds_of(case), case.model
+        unit = case.plan.pp * case.plan.virtual_stages * (model.every if model.kind == "moe" else 1)
+        fewer = max(model.layers // 2 // unit, 1) * unit
+        if fewer >= model.layers or all(map(self._fits, kinds)):
+            return kinds
+        return self._kinds_that_fit(replace(case, model=replace(model, layers=fewer)))
 
     def _is_known(self, kind: Kind) -> bool:
         profile = self._profile

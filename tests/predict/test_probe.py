@@ -135,6 +135,34 @@ def test_a_traced_rank_is_probed_in_turn_and_computing_takes_as_much_longer_as_i
     assert order == [16]
 
 
+def test_ranks_that_do_not_fit_are_probed_with_as_many_layers_as_fit_and_the_rest_is_extrapolated(tmp_path):
+    deep = replace(GPT, model=replace(GPT.model, layers=8))
+    case, launched = on_plan(deep, Plan(pp=2), 2), []
+
+    def launch(kind, repeat, _):
+        launched.append(kind.case.model.layers)
+        return alone(kind, repeat, tmp_path / kind.name)
+
+    def computes(fits):
+        launched.clear()
+        probes = Probes(NOTHING, launch, fits)
+        probes.measure([case], 0.0)
+        profile, (first, *_) = probes.profile_for(case), step_program(case).blocks
+        costs = [Costs(profile, None).segment(each) for each in first.step[1::2]]
+        return profile, costs
+
+    profile, costs = computes(lambda kind: kind.case.model.layers <= 4)
+    assert launched == [4, 4]
+    assert any(note.endswith("with 4 of 8 layers, which is what fits in memory") for note in profile.notes)
+    assert any(each.unsure_s for each in costs)
+    assert sum(each.mean_s for each in costs) > sum(each.times.mean for each in profile.segments.values()) / 2
+    computes(lambda _: False)
+    assert launched == [2, 2]
+    profile, costs = computes(lambda _: True)
+    assert launched == [8, 8]
+    assert not any(each.unsure_s for each in costs)
+
+
 def test_computing_during_exchanges_takes_as_much_longer_as_in_the_run(probed):
     case = on_plan(GPT, Plan(dp=2, zero=3))
     unknown, _ = probed(case)
