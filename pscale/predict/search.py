@@ -161,7 +161,7 @@ class _Queue:
             rank_s = sum(seconds for _, seconds in self._seconds(case, step)) / _busy(case)
             self._learn(case, rank_s)
             self._put(entry, stage=_RANK, bound_s=max(entry.bound_s, rank_s), by_rank={rank: step})
-        elif not self._fits(case):
+        elif entry.stage == _RANK and not self._fits(case):
             self._leave_out(case, entry.bound_s)
         elif entry.stage == _RANK:
             program = step_program(case, entry.by_rank)
