@@ -27,7 +27,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pscale.analysis.history import CaseHistory, case_history, suite_history
-from pscale.results.history import Entry, append, read
+from pscale.runs.history import Entry, append, read
 
 RECORDED = Path(__file__).parent.parent / "tests" / "analysis" / "recorded"
 RUNS, LAUNCHES, SLOWER = 40, 5, 0.05

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from pscale.config import Case, Model, Plan, Train, to_dict
-from pscale.results.schema import Table
-from pscale.results.store import compact, part_paths, write_columns
+from pscale.runs.schema import Table
+from pscale.runs.store import compact, part_paths, write_columns
 
 PHASES = np.array(["data", "forward", "backward", "sync", "update"])
 SHARES = np.array([0.02, 0.3, 0.55, 0.05, 0.08])

@@ -28,7 +28,7 @@ from figures import Figure, figure, finish, parser
 
 from pscale.config import Case, Model, Plan, Train, to_dict
 from pscale.parallel.recompute import executed_flops
-from pscale.results.store import read_table
+from pscale.runs.store import read_table
 from pscale.suite.quantities import size_bytes
 from pscale.training.prediction import memory_bytes
 

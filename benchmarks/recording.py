@@ -26,7 +26,7 @@ from figures import Figure, figure, finish, parser
 from numpy.typing import NDArray
 
 from pscale.launch import launcher
-from pscale.results.store import read_table
+from pscale.runs.store import read_table
 from pscale.worker.measure import recording_call_s
 
 CALL_US, STEP = 1.5, 1.01  # goals

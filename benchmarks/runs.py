@@ -24,7 +24,7 @@ from pathlib import Path
 import psutil
 
 from pscale.launch.journal import Journal
-from pscale.results.store import read_table
+from pscale.runs.store import read_table
 
 LAUNCHER = """#!/bin/sh
 [ "$1" = --version ] && echo "HYDRA build details: Version: 0" && exit

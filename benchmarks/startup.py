@@ -21,7 +21,7 @@ from figures import Figure, figure, finish, parser
 
 from pscale.launch import launcher
 from pscale.report.drawn import FILE as DRAWN
-from pscale.results.store import compact
+from pscale.runs.store import compact
 
 TESTS = Path(__file__).parents[1] / "tests"
 WEAK = Path(__file__).parents[1] / "suites" / "weak.yaml"

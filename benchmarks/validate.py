@@ -85,8 +85,9 @@ from pscale.predict.simgrid import MISSING, is_there
 from pscale.predict.step_program import Segment, step_program
 from pscale.simulator.network import Link as PricedLink
 from pscale.simulator.network import Network, Tier, Tiers, moved_bytes, rounds
-from pscale.suite import expand, load_suite
 from pscale.suite.derive import derived, work_of
+from pscale.suite.expand import expand
+from pscale.suite.load import load_suite
 from pscale.training.dry_run import program
 
 KS = 0.10

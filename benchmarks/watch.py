@@ -35,8 +35,8 @@ import yaml
 from figures import Figure, figure, finish, parser
 
 from pscale.launch import launcher
-from pscale.launch_folder import LaunchFolder
-from pscale.results.store import read_table
+from pscale.runs.launch_folder import LaunchFolder
+from pscale.runs.store import read_table
 from pscale.watch.notes import NOTE, PART, Communicator, Facts, NotesFile, Recorded, calls
 from pscale.watch.preload import FOLDER, recorder, sibling_library
 from pscale.watch.tables import NOT_SPLIT, record_tables

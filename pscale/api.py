@@ -32,8 +32,8 @@ from pscale.report.exports import data_tables
 from pscale.report.figure_style import STYLES
 from pscale.report.topics import TOPICS
 from pscale.report.topics.cases import every_case
-from pscale.run_folders import run_folder
-from pscale.shipped import suite_file
+from pscale.runs.run_folders import run_folder
+from pscale.suite.shipped import suite_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

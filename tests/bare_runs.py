@@ -9,7 +9,7 @@ from typing import Any
 
 from synthetic import Point, write_run
 
-from pscale.results.store import write_part
+from pscale.runs.store import write_part
 
 
 def write_bare(

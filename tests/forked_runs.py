@@ -13,7 +13,7 @@ from pathlib import Path
 SERVER = """
 import ctypes, json, os, sys, traceback
 from pathlib import Path
-import pscale.analysis.frames, pscale.cli.app, pscale.cli.run, pscale.results.store, pscale.suite
+import pscale.analysis.frames, pscale.cli.app, pscale.cli.run, pscale.runs.store, pscale.suite
 from pscale.cli import main, publish_process
 from pscale.report.publish import drawing
 drawing()

@@ -6,10 +6,10 @@ These formulas know nothing of the layers; tests hold the layers, and dry runs, 
 import math
 from dataclasses import dataclass
 
-from pscale.dtypes import BYTES, compute_bytes
 from pscale.mesh.grid import place
 from pscale.nn import counts
 from pscale.nn.counts import _blocks
+from pscale.nn.dtypes import BYTES, compute_bytes
 from pscale.nn.kernels.attention_block import scores_per_head
 from pscale.nn.routing import room
 from pscale.parallel import pipeline, sharding

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from pscale.config import Model, Plan
-from pscale.dtypes import dtype_of
 from pscale.mesh.self_axis import SelfMesh
+from pscale.nn.dtypes import dtype_of
 from pscale.nn.param import Arena
 from pscale.training.build import Stage, build
 

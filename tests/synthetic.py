@@ -21,7 +21,7 @@ from pscale.analysis.columns import FRAMES
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.config import Case, Launch, Model, Plan, Train, Workload, to_dict
-from pscale.results.store import part_path, schema_of, write_part
+from pscale.runs.store import part_path, schema_of, write_part
 
 SHARES = {"data": 0.02, "forward": 0.30, "backward": 0.60, "update": 0.08}
 BYTES = 40_000_000

@@ -10,83 +10,42 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "pscale"
-EVERYONE = {
-    "cgroup",
-    "config",
-    "atomic_files",
-    "launch_folder",
-    "run_folders",
-    "shipped",
-    "errors",
-    "expressions",
-    "metrics",
-    "workload_command",
-    "dtypes",
-    "ranges",
-    "run_shape",
-    "stored_variables",
-    "import_guard",
-    "step_counter",
-}
+EVERYONE = {"config", "errors", "runs", "nn.dtypes"}
 MAY_IMPORT = {
     "errors": set(),
-    "config": {"errors"},
-    "atomic_files": set(),
-    "launch_folder": {"atomic_files"},
-    "run_folders": {"errors"},
-    "shipped": {"errors"},
-    "expressions": {"errors"},
-    "metrics": set(),
-    "workload_command": {"atomic_files", "config", "expressions"},
-    "dtypes": set(),
-    "ranges": set(),
-    "run_shape": {"config", "errors"},
-    "stored_variables": set(),
-    "import_guard": set(),
-    "step_counter": set(),
+    "config": set(),
+    "runs": set(),
     "blas": set(),
     "mesh": set(),
     "nn": set(),
     "data": {"mesh"},
     "parallel": {"nn", "mesh"},
-    "results": set(),
-    "simulator": {"results"},
+    "simulator": set(),
     "training": {"nn", "data", "mesh", "parallel"},
-    "worker": {"blas", "nn", "data", "mesh", "parallel", "simulator", "results", "training"},
-    "watch": {"results", "worker"},
+    "worker": {"blas", "nn", "data", "mesh", "parallel", "simulator", "training"},
+    "watch": {"worker"},
     "suite": {"parallel", "data", "simulator"},
     "launch": {"blas"},
-    "analysis": {"simulator", "results"},
-    "predict": {"analysis", "results", "simulator", "training", "parallel", "mesh", "worker"},
-    "export": {"results", "analysis"},
-    "report": {"analysis", "predict", "results"},
-    "api": {"cli", "analysis", "report"},
+    "analysis": {"simulator"},
+    "predict": {"analysis", "simulator", "training", "parallel", "mesh", "worker"},
+    "export": {"analysis"},
+    "report": {"analysis", "predict"},
+    "api": {"cli", "suite", "analysis", "report"},
     "cli": {
-        *("suite", "parallel", "training", "launch", "simulator", "results", "analysis", "predict", "export"),
+        *("suite", "parallel", "training", "launch", "simulator", "analysis", "predict", "export"),
         *("report", "watch"),
     },
 }
+LOOSE = {"__init__", "__main__", "api", "errors"}
 THIRD_PARTY = {
     "mpi4py": {"mesh"},
-    "ml_dtypes": {"dtypes"},
+    "ml_dtypes": {"nn"},
     "numpy": {
-        "blas",
-        "dtypes",
-        "mesh",
-        "nn",
-        "data",
-        "parallel",
-        "simulator",
-        "results",
-        "training",
-        "worker",
-        "watch",
-        "analysis",
-        "predict",
-        "report",
+        *("blas", "mesh", "nn", "data", "parallel", "simulator", "runs", "training", "worker", "watch"),
+        *("analysis", "predict", "report"),
     },
     "threadpoolctl": {"worker"},
-    "pyarrow": {"results"},
+    "pyarrow": {"runs"},
     "pandas": {"analysis", "predict", "export", "report", "api"},
     "scipy": {"analysis", "predict"},
     "seaborn": {"report"},
@@ -111,8 +70,9 @@ PURE = {
 LONGEST_FUNCTION = 60  # lines, with its docstring
 BUDGETS = {  # lines and files together: they only fall
     ("analysis", "report"): (17_262, 76),
+    ("cli", "launch", "suite", "config", "runs", "blas"): (20_765, 120),
     ("mesh", "parallel", "training"): (8_446, 59),
-    ("nn",): (4_895, 35),
+    ("nn",): (5_002, 36),  # with the types of numbers
 }
 STANDARD_LIBRARY_ONLY_IN = {"subprocess": {"launch", "predict"}}
 
@@ -139,8 +99,9 @@ def violations(path: Path, part: str) -> Iterator[str]:
         top, _, rest = name.partition(".")
         inner = rest.split(".")[0]
         if top == "pscale":
-            if inner not in {part, "__version__", *EVERYONE, *MAY_IMPORT[part]}:
-                yield f"{part} imports pscale.{inner}"
+            allowed = {part, "__version__", *EVERYONE, *MAY_IMPORT[part]}
+            if not any(f"{rest}.".startswith(f"{each}.") for each in allowed):
+                yield f"{part} imports pscale.{rest}"
             if inner == "mesh" and not rest.startswith(PURE.get(part, "mesh")):
                 yield f"{part} imports {name}, more than the types of the mesh"
         elif top in STANDARD_LIBRARY_ONLY_IN:
@@ -157,6 +118,10 @@ def test_imports_follow_the_arrows_of_the_architecture(path):
     part = path.relative_to(PACKAGE).with_suffix("").parts[0].replace("__main__", "cli")
     if part != "__init__":
         assert list(violations(path, part)) == []
+
+
+def test_every_module_is_in_a_package():
+    assert {path.stem for path in PACKAGE.glob("*.py")} == LOOSE
 
 
 def test_only_one_module_knows_mpi():

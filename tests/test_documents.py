@@ -25,11 +25,11 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from pscale import shipped
 from pscale.cli.app import app
-from pscale.suite import expand, load_suite
+from pscale.suite import shipped
+from pscale.suite.expand import expand
 from pscale.suite.fields import LEAVES, fields_at, full_name
-from pscale.suite.load import load_references
+from pscale.suite.load import load_references, load_suite
 from pscale.suite.network import load_network
 from pscale.suite.site import find_site
 

@@ -12,7 +12,7 @@ from patience import LIMIT_S
 from pscale.blas import forwarding
 from pscale.blas.installed import BlasError
 from pscale.errors import LaunchError
-from pscale.results.store import read_table
+from pscale.runs.store import read_table
 from pscale.watch import preload
 
 HIDING = """

@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 import numpy as np
 from patience import LIMIT_S
 
-from pscale.dtypes import combine
 from pscale.mesh import grid
 from pscale.mesh.axis import Array, Axis, Op, Recorder, Tag
 from pscale.mesh.self_axis import NullRecorder, PlainFile, SelfAxis
+from pscale.nn.dtypes import combine
 
 T = TypeVar("T")
 _OPS: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}

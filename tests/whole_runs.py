@@ -12,7 +12,7 @@ from patience import LIMIT_S
 from pscale.config import Case, Launch, Plan, from_dict
 from pscale.launch import launcher, machine
 from pscale.launch.command import command
-from pscale.results.store import read_table
+from pscale.runs.store import read_table
 
 SMALL_TEXT = Path(json.__file__).parent / "*.py"  # soon read
 

@@ -12,11 +12,10 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscale import atomic_files
-from pscale.atomic_files import write_json
 from pscale.errors import ResultsError
-from pscale.run_folders import check, run_folders
-from pscale.run_shape import mismatch, trouble_of
+from pscale.runs import atomic_files
+from pscale.runs.run_folders import check, run_folders
+from pscale.runs.run_shape import mismatch, trouble_of
 
 if TYPE_CHECKING:  # cards that are kept need no pandas
     from pscale.analysis.findings import Findings
@@ -66,7 +65,7 @@ def card(folder: Path, findings: Findings | None = None) -> Card:
         return kept
     made = _made(folder, findings)
     with suppress(OSError):  # a folder that may only be read
-        write_json(folder / CARD, {"version": _VERSION, "stamp": stamp, **asdict(made)})
+        atomic_files.write_json(folder / CARD, {"version": _VERSION, "stamp": stamp, **asdict(made)})
     return made
 
 
@@ -100,7 +99,7 @@ def _kept(folder: Path, stamp: Sequence[int]) -> Card | None:
 def _made(folder: Path, findings: Findings | None) -> Card:
     from pscale.analysis.findings import Findings  # noqa: PLC0415 - see above
     from pscale.analysis.frames import load  # noqa: PLC0415
-    from pscale.results.store import Damaged, read_table  # noqa: PLC0415
+    from pscale.runs.store import Damaged, read_table  # noqa: PLC0415
 
     damaged: list[Damaged] = []
     try:

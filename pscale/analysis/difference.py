@@ -33,7 +33,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from pscale.analysis.stats import TRIMMED, Estimate, Level, Sample, level, pair_logs, ratio, student_quantile
-from pscale.results.step_time import Vector
+from pscale.runs.step_time import Vector
 
 ALPHA = 0.05
 POWER = 0.8

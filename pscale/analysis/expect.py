@@ -17,10 +17,10 @@ from pscale.analysis.interference import GRAVE
 from pscale.analysis.merits import figure_names
 from pscale.analysis.stats import Estimate, Sample
 from pscale.analysis.wording import percent
+from pscale.config.expressions import condition
+from pscale.config.metrics import METRICS, conversion, depends_on_time, unit_of
 from pscale.config.workload import numeric
 from pscale.errors import UsageError
-from pscale.expressions import condition
-from pscale.metrics import METRICS, conversion, depends_on_time, unit_of
 
 _OF_TREE = {
     "pe": "parallel",

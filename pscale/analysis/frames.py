@@ -35,8 +35,8 @@ from pscale.analysis.reading import (
 )
 from pscale.config.case import RECORDED
 from pscale.errors import ResultsError
-from pscale.results import store
-from pscale.results.schema import Table
+from pscale.runs import store
+from pscale.runs.schema import Table
 
 KINDS = ("compute_s", "transfer_s", "wait_s", "wait_or_transfer_s", "copy_s", "offload_s", "hidden_s")
 CASE_TABLES = (  # tables of a Run with a row for each launch and more

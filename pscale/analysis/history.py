@@ -25,8 +25,8 @@ from pscale.analysis.frames import KINDS, Run
 from pscale.analysis.segments import FEWEST, Noise, Places, Series, Vector
 from pscale.analysis.stats import Estimate, Sample, student_quantile
 from pscale.analysis.wording import duration
-from pscale.metrics import MEMORY_KINDS
-from pscale.results.history import Acceptance, Entry, History
+from pscale.config.metrics import MEMORY_KINDS
+from pscale.runs.history import Acceptance, Entry, History
 
 RELEVANT = 0.05
 _LEAST = 0.01  # a level that is worse by less fails no check

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from pscale.analysis.columns import Row
-from pscale.ranges import numbers_in
+from pscale.runs.host import numbers_in
 
 NOTICED = 0.01  # of the cores' time
 GRAVE = 0.05  # of the cores' time: figures are then not the program's

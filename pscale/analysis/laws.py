@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.analysis.stats import Estimate, estimate
-from pscale.results.step_time import Vector
+from pscale.runs.step_time import Vector
 
 FEWEST_SIZES = 5
 DRAWS = 400

@@ -6,7 +6,7 @@ import pandas as pd
 
 from pscale.analysis.columns import Row
 from pscale.analysis.frames import Run
-from pscale.metrics import MEMORY_KINDS as KINDS
+from pscale.config.metrics import MEMORY_KINDS as KINDS
 
 _BYTES = [f"{kind}_bytes" for kind in KINDS]
 _PREDICTED, _COUNTED = ([f"{source}_{name}" for name in _BYTES] for source in ("predicted", "counted"))

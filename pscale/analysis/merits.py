@@ -11,9 +11,9 @@ from pscale.analysis.frames import Run, is_program
 from pscale.analysis.stats import Estimate, Sample, lower_median
 from pscale.config import Workload, from_dict
 from pscale.config.case import RECORDED
+from pscale.config.metrics import conversion
 from pscale.config.workload import MATCH, ONCE, WALL, WATCH
-from pscale.metrics import conversion
-from pscale.results.documents import provenance_of
+from pscale.runs.documents import provenance_of
 
 
 def merits(run: Run) -> list[dict[str, Any]]:

@@ -35,9 +35,9 @@ from pscale.analysis.stats import Estimate, Sample
 from pscale.analysis.wording import duration, in_common, plural
 from pscale.config import JOINT
 from pscale.errors import ResultsError
-from pscale.results.events import PHASES
-from pscale.results.predictions import Predicted, read
-from pscale.run_folders import predicted_suites, prediction_file
+from pscale.runs.events import PHASES
+from pscale.runs.predictions import Predicted, read
+from pscale.runs.run_folders import predicted_suites, prediction_file
 
 REACH = 4  # times the largest size measured: beyond, no interval is given
 MOST_SERIES = 8

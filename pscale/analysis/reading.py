@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pscale import atomic_files
 from pscale.config.axes import PLAN_AXES
 from pscale.errors import ResultsError
-from pscale.results import store, sums
-from pscale.results.schema import Table
-from pscale.run_folders import check
-from pscale.run_shape import check_document
+from pscale.runs import atomic_files, store, sums
+from pscale.runs.run_folders import check
+from pscale.runs.run_shape import check_document
+from pscale.runs.schema import Table
 
 FORMAT = 1
 LOST = "run_json_lost"  # set in a document that was made up from rows

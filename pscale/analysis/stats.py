@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from pscale.results.step_time import Steady, Vector, median, steady, steady_parts, step_times
+from pscale.runs.step_time import Steady, Vector, median, steady, steady_parts, step_times
 
 if TYPE_CHECKING:  # it takes long to load, and a list of runs does without
     import pandas as pd

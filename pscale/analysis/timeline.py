@@ -16,8 +16,8 @@ from pscale.analysis.columns import Row, row
 from pscale.analysis.frames import Run, is_program, no_training, records
 from pscale.config.case import RECORDED
 from pscale.errors import ResultsError
-from pscale.results import store
-from pscale.results.events import BETWEEN_TWO, FROM_ROOT, TO_ROOT
+from pscale.runs import store
+from pscale.runs.events import BETWEEN_TWO, FROM_ROOT, TO_ROOT
 
 _ACTION = re.compile(r"(\S+) ([0-9]{1,9})(?:\.([0-9]{1,9}))?")
 PARTS = ("data", "forward", "backward", "input", "weight", "sync", "update")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pscale.analysis.frames import Run, events, records
 from pscale.analysis.timeline import how_to_trace
 from pscale.errors import UsageError
-from pscale.results.events import VERBS, Kind
+from pscale.runs.events import VERBS, Kind
 from pscale.simulator.network import ALL, Network, Prices
 from pscale.simulator.program import Position, rank_program, simulate
 

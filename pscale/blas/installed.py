@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from pscale.atomic_files import parts
 from pscale.errors import PscaleError
+from pscale.runs.atomic_files import parts
 
 _FILES = {  # by kind, the names of the library
     "openblas": re.compile(r"lib(scipy_)?openblas\w*([-.][\w.]+)?\.so[.\d]*"),

@@ -11,7 +11,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from pscale import atomic_files
 from pscale.analysis import messages
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
@@ -35,9 +34,11 @@ from pscale.predict.search import DRAWS, PREDICTED, Search, search
 from pscale.report import text
 from pscale.report.printing import print_list, print_table
 from pscale.report.table import Column, listed
-from pscale.suite import Suite, expand
-from pscale.suite import load_suite as read_suite
+from pscale.runs import atomic_files
 from pscale.suite.derive import derived, plan_lines, work_of
+from pscale.suite.expand import expand
+from pscale.suite.load import Suite
+from pscale.suite.load import load_suite as read_suite
 from pscale.suite.quantities import size_bytes
 
 SHOWN = 10

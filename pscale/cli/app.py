@@ -6,10 +6,11 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
 from importlib import import_module
+from types import ModuleType
 from typing import Any, TypeVar
 
 import typer
@@ -19,8 +20,7 @@ from pscale.cli import fail
 from pscale.cli import options as o
 from pscale.cli.examples import epilog
 from pscale.errors import LaunchError, PscaleError, UsageError
-from pscale.import_guard import hollow
-from pscale.run_folders import run_folder
+from pscale.runs.run_folders import run_folder
 
 app = typer.Typer(
     name="pscale",
@@ -568,7 +568,7 @@ def verify(
 @_command("schema", BEFORE)
 def schema() -> None:
     """Print the JSON Schema of a suite, for editors."""
-    from pscale.suite import editor_schema
+    from pscale.suite.schema import editor_schema
 
     typer.echo(json.dumps(editor_schema(), indent=2))
 
@@ -588,10 +588,24 @@ def _prepare_help() -> None:
 
     Nobody types the types that some versions of Typer show: `--new <bool>`.
     """
-    with suppress(ImportError), hollow("rich.markdown", "rich.traceback"):
+    with suppress(ImportError), _hollow("rich.markdown", "rich.traceback"):
         help_writer: Any = import_module("typer.rich_utils")
         highlight = help_writer.types_highlighter
         help_writer.types_highlighter = lambda types: "" if str(types).startswith("<") else highlight(types)
+
+
+@contextmanager
+def _hollow(*names: str) -> Iterator[None]:
+    """Let imports of these modules inside the block find any name and nothing behind it."""
+    absent = [name for name in names if name not in sys.modules]
+    for name in absent:
+        sys.modules[name] = module = ModuleType(name)
+        module.__getattr__ = lambda _: object  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for name in absent:
+            del sys.modules[name]
 
 
 def _subject(error: OSError) -> str:

@@ -13,7 +13,6 @@ from pscale.analysis.compare import compare as compare_runs
 from pscale.analysis.expect import references, with_cases
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import Run, load, records
-from pscale.atomic_files import to_json
 from pscale.cli import fail, tell
 from pscale.cli.console import new_console
 from pscale.cli.options import percentage
@@ -25,6 +24,7 @@ from pscale.report.markdown import summary
 from pscale.report.printing import print_table
 from pscale.report.table import Table
 from pscale.report.topics.problems import expectations, failures, missing_launches
+from pscale.runs.atomic_files import to_json
 
 _CONDITIONS = ("slower", "faster", "undecided", "missing")
 _CONDITION = re.compile(r"(?P<answer>[a-z]+)(?::(?P<percent>[0-9]+(?:\.[0-9]+)?)%)?")

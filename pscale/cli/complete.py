@@ -8,10 +8,10 @@ from typing import Any
 
 import typer
 
-from pscale import atomic_files
-from pscale import shipped as shipped_suites
 from pscale.errors import ResultsError
-from pscale.run_folders import run_folder, run_folders
+from pscale.runs import atomic_files
+from pscale.runs.run_folders import run_folder, run_folders
+from pscale.suite import shipped as shipped_suites
 
 REPORTS = "reports"
 _MOST = 200  # more are no help

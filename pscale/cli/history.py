@@ -11,14 +11,14 @@ from pathlib import Path
 from pscale.analysis import messages
 from pscale.analysis.frames import load
 from pscale.analysis.history import RELEVANT, SuiteHistory, accepting, entries_of, is_worse, suite_history
-from pscale.atomic_files import to_json
 from pscale.cli import tell
 from pscale.cli.console import new_console
 from pscale.cli.options import percentage
 from pscale.errors import FAILED, UNDECIDED, ResultsError, UsageError, writing
 from pscale.report.comparison import FORMAT, history_document, history_sheet
-from pscale.results import history as files
-from pscale.run_folders import run_folder
+from pscale.runs import history as files
+from pscale.runs.atomic_files import to_json
+from pscale.runs.run_folders import run_folder
 
 _CODES = {"slower": FAILED, "undecided": UNDECIDED, "faster": 0, "equal": 0}
 

@@ -10,18 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pscale import atomic_files
 from pscale.cli.console import new_console
 from pscale.cli.run import RunOptions, published, tell_briefly
 from pscale.config import Case, to_document
+from pscale.config.metrics import conversion
 from pscale.config.workload import IMPORTED, Printed, number, with_text
 from pscale.errors import UsageError
 from pscale.launch.journal import Journal
-from pscale.metrics import conversion
 from pscale.report.answer import Answer
-from pscale.results.documents import planned_columns
-from pscale.results.store import write_part
-from pscale.suite import document_of, expand, load_suite, nearest, suite_text, unlimited
+from pscale.runs import atomic_files
+from pscale.runs.documents import planned_columns
+from pscale.runs.store import write_part
+from pscale.suite.derive import unlimited
+from pscale.suite.document import document_of
+from pscale.suite.expand import expand
+from pscale.suite.load import load_suite
+from pscale.suite.problems import nearest
+from pscale.suite.written import suite_text
 
 _SEPARATORS = "\t;,|"
 _MOST_BYTES = 64 << 20

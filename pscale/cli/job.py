@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pscale import atomic_files
 from pscale.cli import fail, tell
 from pscale.cli.launches import outcome_of, planned, write_row
 from pscale.cli.memory_fit import memory_fits, refusals
@@ -22,6 +21,7 @@ from pscale.launch.outcome import Outcome
 from pscale.launch.runner import CaseLaunch
 from pscale.launch.selection import select
 from pscale.launch.target import detect_site
+from pscale.runs import atomic_files
 
 _RESERVE_S = 10.0  # before the end of the job
 _END_DELAY_S = 3.0  # the scheduler may end the ranks before this process

@@ -11,7 +11,7 @@ from pscale.config import Case, from_dict
 from pscale.launch.journal import Journal, writing_in
 from pscale.launch.outcome import Outcome
 from pscale.launch.runner import CaseLaunch, plan_launches
-from pscale.results.store import launch_row, write_part
+from pscale.runs.store import launch_row, write_part
 
 
 def planned(journal: Journal) -> list[CaseLaunch]:

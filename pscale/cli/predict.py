@@ -14,7 +14,6 @@ from pscale.analysis.columns import row as row_of
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import Run, grouped, load
 from pscale.analysis.predictions import agreement, score_in
-from pscale.atomic_files import to_json
 from pscale.cli import tell
 from pscale.cli.console import new_console
 from pscale.cli.prepare import SuiteOptions
@@ -34,11 +33,14 @@ from pscale.predict.profile import Profile, calibrated, small_models
 from pscale.predict.record import hash_of, recorded
 from pscale.predict.trust import replays, sentences
 from pscale.report.predictions import print_outlook, write_page
-from pscale.results import predictions as records
+from pscale.runs import predictions as records
+from pscale.runs.atomic_files import to_json
 from pscale.simulator.network import Network
-from pscale.suite import Override, Suite, expand
 from pscale.suite.derive import resized, unlimited
+from pscale.suite.expand import expand
+from pscale.suite.load import Suite
 from pscale.suite.network import load_network
+from pscale.suite.override import Override
 
 _ENGINES: Mapping[str, Callable[..., Prediction]] = {"vector": predict_case, "simgrid": predict_flows}
 _COUNT = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([kMBT]?)")

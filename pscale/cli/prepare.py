@@ -14,8 +14,12 @@ from pscale.cli.memory_fit import MemoryFit, memory_fits, refusals
 from pscale.config import Case, Launch, to_document
 from pscale.errors import UsageError
 from pscale.launch.target import Target, find_target
-from pscale.shipped import suite_file
-from pscale.suite import Auto, Document, Expectation, Override, Site, Suite, expand, find_site, load_suite
+from pscale.suite.document import Document
+from pscale.suite.expand import expand
+from pscale.suite.load import Auto, Expectation, Suite, load_suite
+from pscale.suite.override import Override
+from pscale.suite.shipped import suite_file
+from pscale.suite.site import Site, find_site
 
 if TYPE_CHECKING:
     from pscale.launch.launcher import Launcher

@@ -20,7 +20,7 @@ from pscale.cli.rounds import Rounds
 from pscale.config import Case
 from pscale.config.case import UNCOUNTED
 from pscale.launch.runner import CaseLaunch
-from pscale.step_counter import StepCounter
+from pscale.runs.step_counter import StepCounter
 
 STATUS_STYLES = {"ok": "green", "skipped": "yellow", **dict.fromkeys(UNCOUNTED, "green")}
 _REFRESHES_PER_SECOND = 1  # drawing takes CPU time from the ranks

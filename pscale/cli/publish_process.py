@@ -23,7 +23,7 @@ from pscale.launch.journal import Journal, writing_in
 from pscale.report.answer import Answer
 from pscale.report.drawn import Sources
 from pscale.report.publish import FORMATS
-from pscale.results.store import compact
+from pscale.runs.store import compact
 
 
 def main(folder: Path) -> int:

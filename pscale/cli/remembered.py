@@ -9,9 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pscale import __version__, atomic_files
+from pscale import __version__
 from pscale.config import Case, from_dict, to_dict
 from pscale.parallel.replicas import Call
+from pscale.runs import atomic_files
 from pscale.training.prediction import Prediction, fullest_rank, predict
 
 _SOURCES = ("config", "data", "mesh", "nn", "parallel", "training")  # what a prediction comes from

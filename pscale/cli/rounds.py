@@ -18,7 +18,7 @@ from pscale.analysis.stats import Sample, ratio
 from pscale.config.case import UNCOUNTED
 from pscale.launch.journal import Journal
 from pscale.launch.runner import CaseLaunch
-from pscale.results.store import read_part
+from pscale.runs.store import read_part
 
 _TRIES = 3  # first launches of a case, of which one has to end well
 _IN_A_ROW = 2  # rounds after which an interval has to be narrow: it may be by chance

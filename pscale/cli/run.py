@@ -29,9 +29,9 @@ from pscale.launch.other_work import other_work, wait_until_idle
 from pscale.launch.outcome import Outcome, signal_name
 from pscale.launch.runner import CaseLaunch
 from pscale.report.answer import FULL, Answer, print_answers
-from pscale.results.store import compact, read_part
-from pscale.step_counter import counting
-from pscale.suite import Document
+from pscale.runs.step_counter import counting
+from pscale.runs.store import compact, read_part
+from pscale.suite.document import Document
 
 REPORTER = "pscale.cli.publish_process"  # in a process of its own
 _SMALL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # releases more of the memory that it has freed

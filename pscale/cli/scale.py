@@ -12,14 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pscale import atomic_files
 from pscale.cli import tell
 from pscale.cli.prepare import SuiteOptions, load
 from pscale.cli.run import RunOptions, run
+from pscale.config.expressions import names_in
+from pscale.config.workload_command import launched_program, why_nested
 from pscale.errors import PlanError, UsageError
-from pscale.expressions import names_in
-from pscale.suite import Document, Place, document_of, expand, overridden, read_value, suite_text
-from pscale.workload_command import launched_program, why_nested
+from pscale.runs import atomic_files
+from pscale.suite.document import Document, Place, document_of, read_value
+from pscale.suite.expand import expand
+from pscale.suite.override import overridden
+from pscale.suite.written import suite_text
 
 _BRACES = re.compile(r"\{\{\w+\}\}|\{([^{}:\"]+)\}")  # with a colon or a quote it is JSON for the program
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)

@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from pscale.analysis.wording import rough
-from pscale.atomic_files import to_json
 from pscale.cli.console import new_console
 from pscale.cli.durations import expected_s
 from pscale.cli.memory_fit import MemoryFit, memory_fits
@@ -23,13 +22,15 @@ from pscale.cli.prepare import SuiteOptions, load
 from pscale.cli.remembered import of_first_rank
 from pscale.cli.schedules import draw, texts
 from pscale.config import JOINT, Case, to_dict, to_document
+from pscale.config.metrics import MEMORY_KINDS as KINDS
+from pscale.config.workload_command import arguments
 from pscale.errors import UsageError
 from pscale.launch.machine import place
 from pscale.launch.target import Target
-from pscale.metrics import MEMORY_KINDS as KINDS
 from pscale.report.text import clean, plural, size_of
-from pscale.suite import Suite, expand
-from pscale.workload_command import arguments
+from pscale.runs.atomic_files import to_json
+from pscale.suite.expand import expand
+from pscale.suite.load import Suite
 
 _LEAST_LABEL = 20  # characters of a line
 _DISPENSABLE = ("id", "plan", "parameters", "GFLOP", "calls", "sent", "memory")  # the first goes first

@@ -17,7 +17,6 @@ from rich.table import Table
 from rich.text import Text
 
 from pscale.analysis.wording import rate
-from pscale.atomic_files import to_json
 from pscale.cli import tell
 from pscale.cli.console import changing, new_console
 from pscale.config.case import UNCOUNTED
@@ -28,6 +27,7 @@ from pscale.launch.journal import Journal, key_of
 from pscale.launch.retry import ending_of
 from pscale.launch.scheduler import SCHEDULERS, Scheduler
 from pscale.launch.scheduler.base import JobStatus, UnsureError
+from pscale.runs.atomic_files import to_json
 
 if TYPE_CHECKING:
     from pscale.analysis.cards import Card

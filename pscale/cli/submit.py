@@ -30,7 +30,7 @@ from pscale.launch.outcome import Outcome
 from pscale.launch.runner import CaseLaunch
 from pscale.launch.scheduler import Scheduler
 from pscale.launch.selection import candidates
-from pscale.results.store import read_part
+from pscale.runs.store import read_part
 
 _STATUS_STYLES = dict.fromkeys(("ok", *UNCOUNTED), "green")
 _SEED = 0  # of a dry run

@@ -8,14 +8,15 @@ from pathlib import Path
 
 from rich.table import Table
 
-from pscale import shipped
 from pscale.analysis.wording import rough
-from pscale.atomic_files import to_json
 from pscale.cli.console import new_console, say
 from pscale.cli.prepare import SuiteOptions, load
 from pscale.config import Case
 from pscale.errors import PlanError, UsageError
-from pscale.suite import Suite, expand, load_suite
+from pscale.runs.atomic_files import to_json
+from pscale.suite import shipped
+from pscale.suite.expand import expand
+from pscale.suite.load import Suite, load_suite
 
 _SCHEMA = "suite.schema.json"
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from pscale import atomic_files
 from pscale.analysis.frames import Run, load, records
 from pscale.analysis.timeline import (
     Traced,
@@ -26,6 +25,7 @@ from pscale.cli.schedules import check_figure
 from pscale.errors import UsageError, writing
 from pscale.report.drawn import is_special
 from pscale.report.trace import trace_lines
+from pscale.runs import atomic_files
 
 _WINDOW = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _VIEWERS = "open it in https://ui.perfetto.dev or chrome://tracing"

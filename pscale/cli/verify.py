@@ -14,19 +14,19 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pscale.atomic_files import to_json
 from pscale.cli.console import new_console
 from pscale.cli.memory_fit import memory_fits
 from pscale.cli.prepare import SuiteOptions, prepare
 from pscale.config import Case, Timing
 from pscale.config.case import NARROW
-from pscale.dtypes import ROUNDINGS, is_16_bit
+from pscale.config.training import ROUNDINGS, is_16_bit
 from pscale.errors import FAILED, UsageError
 from pscale.launch import runner
 from pscale.launch.journal import Journal
 from pscale.launch.outcome import Outcome
 from pscale.launch.runner import CaseLaunch
 from pscale.report.text import size_of
+from pscale.runs.atomic_files import to_json
 
 STEPS, EPSILON, SCALE = 10, 1e-6, 2.0**10
 _HEADING = (

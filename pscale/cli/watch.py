@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from pscale import atomic_files
 from pscale.cli import fail
 from pscale.cli.console import new_console, say
 from pscale.cli.progress import showing_share
 from pscale.cli.run import RunOptions, published, tell_briefly
 from pscale.cli.workload_tables import NOTES, library_of_command, observer_of, read_of, sibling_launcher
 from pscale.config import Case, Launch, Plan, to_dict
+from pscale.config.workload_command import why_nested
 from pscale.errors import FAILED, INTERRUPTED, PscaleError, ResultsError, UsageError
 from pscale.launch import local
 from pscale.launch.command import command
@@ -31,14 +31,14 @@ from pscale.launch.provenance import provenance
 from pscale.launch.runner import signals_as_interrupts
 from pscale.launch.selection import check_hosts, select
 from pscale.launch.target import Target, find_target
-from pscale.launch_folder import LaunchFolder
 from pscale.report.answer import Answer
-from pscale.results.store import write_columns, write_part
-from pscale.run_folders import run_folder
+from pscale.runs import atomic_files
+from pscale.runs.launch_folder import LaunchFolder
+from pscale.runs.run_folders import run_folder
+from pscale.runs.store import write_columns, write_part
 from pscale.watch.notes import FACTS, Recorded, read
 from pscale.watch.preload import FOLDER, preload_words, sibling_library
 from pscale.watch.tables import RecordTables, record_tables
-from pscale.workload_command import why_nested
 
 _OF_CASE = ("suite", "label", "series", "base", "scaling", "ranks", "threads")
 _ENDING = {signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV}

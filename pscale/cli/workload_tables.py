@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pscale.config import Case, Launch
 from pscale.config.workload import WALL
+from pscale.config.workload_command import WRITE_ALONE, arguments, innermost, is_launcher
 from pscale.errors import LaunchError, ResultsError
 from pscale.launch.journal import Journal
 from pscale.launch.launcher import Launcher
@@ -20,12 +21,11 @@ from pscale.launch.local import Observer
 from pscale.launch.outcome import Outcome, Reading
 from pscale.launch.runner import CaseLaunch
 from pscale.launch.workload import Watching
-from pscale.launch_folder import LaunchFolder
-from pscale.ranges import as_ranges
-from pscale.results.step_time import step_time_of
-from pscale.results.store import write_columns, write_part
+from pscale.runs.host import as_ranges
+from pscale.runs.launch_folder import LaunchFolder
+from pscale.runs.step_time import step_time_of
+from pscale.runs.store import write_columns, write_part
 from pscale.watch.preload import FOLDER, preload_words, program_library, sibling_library
-from pscale.workload_command import WRITE_ALONE, arguments, innermost, is_launcher
 
 if TYPE_CHECKING:
     from pscale.watch.notes import Recorded

@@ -28,6 +28,9 @@ from pscale.config.choices import (
 # fused kernels and by a quarter less in NumPy, and needs half of the memory or less: benchmarks/attention.py.
 BLOCKS_FROM = 1024
 
+ROUNDOFF = {"fp16": 2.0**-11, "bf16": 2.0**-8}  # the most by which rounding changes a number, relative to it
+ROUNDINGS = 16  # of the largest value of a tensor: see docs/precision.md
+
 _DEEP = InSuite(kinds=("gpt", "moe"))
 _TOKENS = InSuite(kinds=("gpt", "moe", "block"))
 _MOE = InSuite(kinds=("moe",))
@@ -159,3 +162,8 @@ class Precision:
     """First scale of `dynamic`; an overflow halves it."""
     growth_interval: Annotated[PositiveInt, InSuite(omitted=False)] = 2000
     """Steps without overflow after which `dynamic` doubles the scale."""
+
+
+def is_16_bit(dtype: str) -> bool:
+    """Tell whether numbers of a type have 16 bits."""
+    return dtype in ROUNDOFF

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
 
 from pscale.config.choices import AnyValue, Command, NonEmpty, Number, Text
-from pscale.metrics import conversion
+from pscale.config.metrics import conversion
 
 WALL, WATCH = "wall", "watch"  # what a step time may be, beside a figure
 ONCE = "once"  # `watch`: in one launch of its own

@@ -12,8 +12,8 @@ import numpy as np
 
 from pscale.config import Data, Model, Train
 from pscale.data.placement import Slots, Stream, generator
-from pscale.dtypes import dtype_of
 from pscale.mesh.axis import Array
+from pscale.nn.dtypes import dtype_of
 
 TOKEN_BATCHES = 16
 REGRESSION_BATCHES = 4  # each as large as the activations between two layers

@@ -12,9 +12,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pscale import atomic_files
 from pscale.export.activities import Activity, Launch
-from pscale.results.events import BETWEEN_TWO
+from pscale.runs import atomic_files
+from pscale.runs.events import BETWEEN_TWO
 
 _VERSION = "0.0.4"
 _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 4, 5, 6, 7  # NodeType

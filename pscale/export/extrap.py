@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pscale import atomic_files
 from pscale.analysis.frames import Run, grouped, records
 from pscale.analysis.settings import settings, varied
 from pscale.config import JOINT
 from pscale.errors import ResultsError
+from pscale.runs import atomic_files
 
 _TIMES = {"wall_s": "time", "compute_s": "compute", "transfer_s": "transfer", "wait_s": "wait"}
 _COUNTS = {"count": "calls", "bytes": "bytes", "transfer_s": "transfer", "wait_s": "wait"}

@@ -14,9 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from pscale import atomic_files
 from pscale.export.activities import Activity, CallId, Launch
-from pscale.results.events import BETWEEN_TWO, TO_ROOT
+from pscale.runs import atomic_files
+from pscale.runs.events import BETWEEN_TWO, TO_ROOT
 
 _SHORT_BYTES = 2048  # up to which MPICH does not cut an all-reduce into parts
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from pscale import workload_command
-from pscale.config import Case
+from pscale.config import Case, workload_command
 from pscale.launch.journal import Journal
 from pscale.launch.outcome import tail
 from pscale.launch.search import visible

@@ -12,10 +12,11 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from pscale import __version__, atomic_files
+from pscale import __version__
 from pscale.config import Case, to_dict
 from pscale.launch import isolated_process
 from pscale.launch.command import environment
+from pscale.runs import atomic_files
 
 Phases = list[dict[str, float]]  # seconds by phase of each shape
 _LIMIT_S, _AGE_S = 60, 24 * 3600

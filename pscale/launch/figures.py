@@ -14,16 +14,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from pscale import workload_command
-from pscale.config import Case
+from pscale.config import Case, workload_command
+from pscale.config.expressions import evaluate, names_in
+from pscale.config.metrics import conversion
 from pscale.config.workload import MATCH, Figure, number
 from pscale.errors import UsageError
-from pscale.expressions import evaluate, names_in
 from pscale.launch import search
 from pscale.launch.outcome import STDERR, STDOUT, Reading
 from pscale.launch.search import MOST, visible
-from pscale.launch_folder import LaunchFolder
-from pscale.metrics import conversion
+from pscale.runs.launch_folder import LaunchFolder
 
 _LOGS = STDOUT, STDERR
 _PATTERN_S = 10.0  # that a pattern may take for one part of the output

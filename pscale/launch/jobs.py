@@ -9,12 +9,12 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from pscale import atomic_files
 from pscale.launch import workload
 from pscale.launch.journal import Journal, Key, writing_in
 from pscale.launch.machine import Machine, Placement, place
 from pscale.launch.runner import CaseLaunch
 from pscale.launch.scheduler.base import JobHandle, JobRequest, JobSize
+from pscale.runs import atomic_files
 
 WORK_ORDER, SCRIPT, FAILURE = "job.json", "script.sh", "failure.txt"  # files in a job's folder
 _PROGRAM = "pscale.cli.job"

@@ -14,11 +14,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pscale import atomic_files
 from pscale.errors import LaunchError, ResultsError, UsageError, writing
 from pscale.launch import lock
-from pscale.run_folders import NAME, check
-from pscale.run_shape import check_document, check_records
+from pscale.runs import atomic_files
+from pscale.runs.run_folders import NAME, check
+from pscale.runs.run_shape import check_document, check_records
 
 Key = tuple[str, int]  # case id and repeat
 

@@ -17,7 +17,6 @@ from typing import Literal
 
 import psutil
 
-from pscale.atomic_files import open_file
 from pscale.errors import LaunchError
 from pscale.launch import shared_memory
 from pscale.launch.command import Command
@@ -34,7 +33,8 @@ from pscale.launch.outcome import (
     overdue,
     ranks,
 )
-from pscale.launch_folder import LaunchFolder
+from pscale.runs.atomic_files import open_file
+from pscale.runs.launch_folder import LaunchFolder
 
 _LOOK_S = 2.0  # between two looks for hang reports
 TAG = "PSCALE_JOB"  # environment variable that marks all processes of a job

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pscale import atomic_files
+from pscale.runs import atomic_files
 
 FILE = "lock"
 _PATIENCE_S, _PAUSE_S = 10.0, 0.05

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pscale import cgroup
 from pscale.config import Case
 from pscale.errors import PlanError
-from pscale.ranges import numbers_in
+from pscale.runs.host import content, cpu_limit, memory_limit, numbers_in
 
 _CPUS = Path("/sys/devices/system/cpu")
 _CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"), Path("/run/systemd/container"))
@@ -93,8 +92,8 @@ def inspect() -> Machine:
         host=socket.gethostname(),
         cpu_model=_cpu_model(),
         core_cpus=_core_cpus(cpus),
-        memory_bytes=min(memory, cgroup.memory_limit() or memory),
-        cpu_limit=cgroup.cpu_limit(),
+        memory_bytes=min(memory, memory_limit() or memory),
+        cpu_limit=cpu_limit(),
         binds=hasattr(os, "sched_setaffinity"),
         restricted=len(cpus) < (os.cpu_count() or 1),
         container=any(mark.exists() for mark in _CONTAINER_MARKS) or "container" in os.environ,
@@ -120,11 +119,11 @@ def _core_cpus(allowed: frozenset[int]) -> tuple[tuple[int, ...], ...]:
 
 
 def _siblings(cpu: int) -> frozenset[int]:
-    return numbers_in(cgroup.content(_CPUS / f"cpu{cpu}/topology/thread_siblings_list"))
+    return numbers_in(content(_CPUS / f"cpu{cpu}/topology/thread_siblings_list"))
 
 
 def _cpu_model() -> str:
-    lines = cgroup.content(Path("/proc/cpuinfo")).splitlines()
+    lines = content(Path("/proc/cpuinfo")).splitlines()
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(named, platform.processor() or platform.machine())
 

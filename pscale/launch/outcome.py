@@ -17,9 +17,9 @@ from typing import Any, BinaryIO, Literal, TypedDict
 from pscale.config.choices import MOST_RANKS
 from pscale.launch.scheduler import SCHEDULERS
 from pscale.launch.search import text_of, visible
-from pscale.launch_folder import LaunchFolder
-from pscale.ranges import as_ranges
-from pscale.run_shape import mismatch
+from pscale.runs.host import as_ranges
+from pscale.runs.launch_folder import LaunchFolder
+from pscale.runs.run_shape import mismatch
 
 Status = Literal[  # the last four: what became of the job around a launch
     "ok",

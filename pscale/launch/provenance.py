@@ -11,10 +11,9 @@ from typing import Any
 
 import psutil
 
-from pscale.cgroup import content
 from pscale.launch import isolated_process
 from pscale.launch.scheduler import is_stored
-from pscale.stored_variables import stored
+from pscale.runs.host import content, stored
 
 _PACKAGES = (
     *("pscale", "numpy", "mpi4py", "pyarrow", "threadpoolctl", "psutil"),

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast, get_args
 
-from pscale import atomic_files
 from pscale.launch import jobs
 from pscale.launch.jobs import SubmittedJob
 from pscale.launch.journal import Journal, Key, key_of
 from pscale.launch.outcome import Outcome, Status, tail
 from pscale.launch.scheduler import SCHEDULERS
 from pscale.launch.scheduler.base import EXIT, Ending, JobStatus
+from pscale.runs import atomic_files
 
 _MOST_ATTEMPTS = 2
 _QUOTED_LINES = 3

@@ -17,8 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal
 
-from pscale import workload_command
-from pscale.config import Case, to_dict
+from pscale.config import Case, to_dict, workload_command
 from pscale.errors import LaunchError
 from pscale.launch import local, selection, workload
 from pscale.launch.build import Builds
@@ -29,8 +28,8 @@ from pscale.launch.lock import UNLOCKED
 from pscale.launch.machine import Machine
 from pscale.launch.outcome import STDERR, Outcome, Verdict
 from pscale.launch.workload import Watching
-from pscale.launch_folder import LaunchFolder
-from pscale.step_counter import StepCounter
+from pscale.runs.launch_folder import LaunchFolder
+from pscale.runs.step_counter import StepCounter
 
 ATTEMPTS_IN_JOBS = 2  # of a launch whose ranks never met, where networks and other nodes take part
 _AT_ONCE_S = 1.0  # between signals that are one

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pscale import atomic_files
 from pscale.config import Case, Launch, Plan
 from pscale.errors import LaunchError
 from pscale.launch import isolated_process, local
@@ -24,6 +23,7 @@ from pscale.launch.machine import Machine
 from pscale.launch.outcome import STDOUT, Outcome
 from pscale.launch.scheduler import SCHEDULERS, Scheduler
 from pscale.launch.scheduler.base import Allocation
+from pscale.runs import atomic_files
 
 PROBE = (sys.executable, "-P", "-m", "pscale.worker.probe", "world")
 _PROBE_LIMIT_S = 60

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pscale import atomic_files, workload_command
-from pscale.config import Case
+from pscale.config import Case, workload_command
 from pscale.launch.figures import NotThereError, OutputSearch, check_success, content_of, readings
 from pscale.launch.local import Observer
 from pscale.launch.machine import Machine, place
 from pscale.launch.outcome import STDERR, STDOUT, Verdict, cause, last_words
-from pscale.launch_folder import LaunchFolder
+from pscale.runs import atomic_files
+from pscale.runs.launch_folder import LaunchFolder
 
 INSIDE = "work"  # the folder in which the program runs, in that of its launch
 

@@ -12,12 +12,12 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 from mpi4py import MPI
 
-from pscale.dtypes import HALF_BYTES
 from pscale.mesh import grid
 from pscale.mesh.axis import Array, Axis, Op, Pending, Recorder, Tag
 from pscale.mesh.nonblocking import AsleepComm, NonblockingCall, Outstanding, Request, progress
 from pscale.mesh.self_axis import NullRecorder, SelfAxis
 from pscale.mesh.sums import Sums, sendable
+from pscale.nn.dtypes import HALF_BYTES
 
 T = TypeVar("T")
 

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pscale.dtypes import HALF_BYTES, combine
 from pscale.mesh.axis import Array, Op
 from pscale.mesh.nonblocking import Request
+from pscale.nn.dtypes import HALF_BYTES, combine
 
 _FUNCTIONS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 _FIRST_TAG = 16_384  # above those of other messages (`Tag`), below the largest that any MPI has: 32,767

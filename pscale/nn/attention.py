@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pscale.dtypes import compute_dtype
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers, rounded
+from pscale.nn.dtypes import compute_dtype
 from pscale.nn.kernels.attention_block import (
     AttentionBlock,
     AttentionGradients,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from pscale.dtypes import compute_dtype, convert
+from pscale.nn.dtypes import compute_dtype, convert
 
 Array = NDArray[Any]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pscale.dtypes import compute_dtype
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
+from pscale.nn.dtypes import compute_dtype
 from pscale.nn.kernels.tiles import ones, rows_of
 from pscale.nn.param import Param
 

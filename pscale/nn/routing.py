@@ -30,9 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.config import Model
-from pscale.dtypes import compute_dtype
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
+from pscale.nn.dtypes import compute_dtype
 from pscale.nn.kernels.tiles import rows_of
 from pscale.nn.param import Param
 

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pscale.config import Case, Model, Plan
-from pscale.dtypes import BYTES
 from pscale.errors import PlanError
 from pscale.mesh.axis import Array, Axis, Pending, Tag
 from pscale.mesh.grid import place
 from pscale.nn import counts
 from pscale.nn.buffers import Buffers
+from pscale.nn.dtypes import BYTES
 from pscale.parallel.matrix.grid import activation_parts
 from pscale.parallel.replicas import Call
 from pscale.parallel.schedule import Action, Timetable

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from pscale.config import Case
-from pscale.dtypes import compute_dtype, dtype_of, is_16_bit
+from pscale.config.training import is_16_bit
 from pscale.errors import PlanError
 from pscale.mesh.grid import place
+from pscale.nn.dtypes import compute_dtype, dtype_of
 from pscale.parallel import sharding
 from pscale.parallel.replicas import Call
 

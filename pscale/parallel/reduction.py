@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.config import Plan
-from pscale.dtypes import combine
 from pscale.mesh.axis import Axis, Pending
 from pscale.nn.buffers import aligned
+from pscale.nn.dtypes import combine
 
 Array = NDArray[np.floating]
 

@@ -12,9 +12,9 @@ from functools import cache, cached_property, lru_cache, partial
 
 from pscale.config import Case, Model, Plan
 from pscale.config.axes import SETS, TOKEN_AXES
-from pscale.dtypes import BYTES, COMPUTE_BYTES
 from pscale.mesh.grid import coordinates, place, spanned
 from pscale.nn import counts
+from pscale.nn.dtypes import BYTES, COMPUTE_BYTES
 from pscale.nn.param import share
 from pscale.nn.routing import has_experts
 from pscale.parallel import pipeline

@@ -15,10 +15,10 @@ from functools import partial
 import numpy as np
 
 from pscale.config import Case
-from pscale.dtypes import compute_bytes
 from pscale.errors import PlanError
 from pscale.mesh.axis import Axis
 from pscale.nn.buffers import Array, Buffers, rounded, upcast
+from pscale.nn.dtypes import compute_bytes
 from pscale.nn.kernels.tiles import ones, rows_of
 from pscale.nn.layer import Stateless
 from pscale.nn.loss import Loss

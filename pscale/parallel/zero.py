@@ -13,9 +13,9 @@ from numpy.typing import DTypeLike
 
 from pscale.config import Case
 from pscale.config.axes import ALL_AXES, PARAMETER_AXES, SETS
-from pscale.dtypes import dtype_of
 from pscale.mesh.axis import Axis, Mesh
 from pscale.nn.buffers import Array, zeros
+from pscale.nn.dtypes import dtype_of
 from pscale.nn.offload.storage import Storage
 from pscale.nn.optimizers import make_optimizer
 from pscale.nn.optimizers.base import Elsewhere

@@ -16,7 +16,7 @@ from pscale.mesh.dry import AxisCall
 from pscale.predict.network import Fabric
 from pscale.predict.profile import Calibrated, CallKey, CallTimes, Machine, Profile, SegmentTimes, call_key
 from pscale.predict.step_program import Segment
-from pscale.results.step_time import Vector
+from pscale.runs.step_time import Vector
 from pscale.simulator.network import Algorithm, moved_bytes, rounds
 
 _NOTHING = np.zeros(1)

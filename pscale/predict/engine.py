@@ -24,7 +24,7 @@ from pscale.predict.network import Fabric
 from pscale.predict.profile import Paces, Profile
 from pscale.predict.step_program import StepProgram, step_program
 from pscale.predict.walk import StepPaces, Walk
-from pscale.results.step_time import Vector
+from pscale.runs.step_time import Vector
 from pscale.simulator.network import Network
 
 DRAWS = 200

@@ -27,8 +27,8 @@ from pscale.predict.engine import paces_for
 from pscale.predict.observed import LaunchTimes, RankTimes, of_rank
 from pscale.predict.profile import Distribution, Machine, Paces, Profile, SegmentTimes, parts_of
 from pscale.predict.step_program import Block, Segment, StepProgram, step_program
-from pscale.results import store
-from pscale.results.step_time import Vector, steady
+from pscale.runs import store
+from pscale.runs.step_time import Vector, steady
 
 _FILES = "mpi-io", "files"  # ways of loading
 _UNKNOWN = "is taken as long as without: no run tells"

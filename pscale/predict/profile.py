@@ -27,8 +27,8 @@ from pscale.mesh.dry import AxisCall
 from pscale.mesh.grid import coordinates, rank_at
 from pscale.predict.observed import LaunchTimes, RankTimes, Seconds, numbers_of_calls, observe
 from pscale.predict.step_program import Segment, StepProgram, step_program
-from pscale.results.events import AMONG_ALL, BETWEEN_TWO, TO_ROOT
-from pscale.results.step_time import Vector, steady, step_times
+from pscale.runs.events import AMONG_ALL, BETWEEN_TWO, TO_ROOT
+from pscale.runs.step_time import Vector, steady, step_times
 from pscale.worker import calibration
 
 QUANTILES = 64

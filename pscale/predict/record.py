@@ -9,7 +9,7 @@ import numpy as np
 
 from pscale import __version__
 from pscale.predict.engine import Prediction
-from pscale.results.predictions import Predicted
+from pscale.runs.predictions import Predicted
 
 _QUANTILES = 41
 

@@ -23,8 +23,8 @@ from pscale.mesh.grid import coordinates
 from pscale.predict.costs import CallCost, Costs, SegmentCost
 from pscale.predict.profile import QUANTILES
 from pscale.predict.step_program import Block, PhaseEnd, Segment, StepProgram
-from pscale.results.events import FROM_ROOT, TO_ROOT
-from pscale.results.step_time import Vector
+from pscale.runs.events import FROM_ROOT, TO_ROOT
+from pscale.runs.step_time import Vector
 from pscale.worker.delay_injection import draw
 
 Clocks = NDArray[np.float64]

@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pscale import __version__, atomic_files
+from pscale import __version__
 from pscale.report.answer import Answer
 from pscale.report.text import clean
-from pscale.run_folders import prediction_file
+from pscale.runs import atomic_files, run_folders
 
 FILE = "drawn.json"  # in a run's folder; of this copy of the run alone, as it holds times of files
 _OF_A_RUN = ("run.json", "journal.jsonl")
@@ -67,9 +67,8 @@ class Sources:
 
 def _run(folder: Path) -> Stamp:
     data = sorted((folder / "data").glob("*"))
-    return _stamps(
-        folder, [*(folder / name for name in _OF_A_RUN), prediction_file(folder.absolute().parent), *data]
-    )
+    predicted = run_folders.prediction_file(folder.absolute().parent)
+    return _stamps(folder, [*(folder / name for name in _OF_A_RUN), predicted, *data])
 
 
 def _code() -> Stamp:

@@ -22,7 +22,7 @@ from pscale.analysis.what_if import launch_of
 from pscale.errors import ResultsError
 from pscale.report import text
 from pscale.report.figure_style import CLIPPED, DELAY, KINDS, MAP, of_phases
-from pscale.results.events import BETWEEN_TWO, FROM_ROOT, TO_ROOT, VERBS, Kind
+from pscale.runs.events import BETWEEN_TWO, FROM_ROOT, TO_ROOT, VERBS, Kind
 
 CODES = {  # what the numbers in the rows of a step mean, for those who have no Python
     "kinds": {kind.name: int(kind) for kind in Kind},

@@ -14,9 +14,9 @@ import pandas as pd
 from pscale.analysis.columns import FRAMES, SERIES
 from pscale.analysis.findings import FORMAT, Findings
 from pscale.analysis.frames import records
-from pscale.atomic_files import to_json
 from pscale.report.drawn import write_file
 from pscale.report.text import clean
+from pscale.runs.atomic_files import to_json
 
 _FORMULA = ("=", "+", "-", "@")  # what a spreadsheet would compute
 

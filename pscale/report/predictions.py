@@ -22,7 +22,7 @@ from pscale.report.page import Head, render, vectors
 from pscale.report.printing import print_list, print_table
 from pscale.report.table import Column, Table, Written, listed
 from pscale.report.vector import Vector
-from pscale.run_folders import prediction_file
+from pscale.runs.run_folders import prediction_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from pscale.analysis.findings import Findings
-from pscale.import_guard import without
 from pscale.report.drawn import write_file
 from pscale.report.embedded import embedded
 from pscale.report.figure_style import SCREEN, FigureStyle
@@ -106,7 +106,9 @@ def inline_figures(figures: Mapping[str, Placed]) -> dict[str, str]:
 
 def drawing() -> ModuleType:
     """Return the module that draws: importing it takes half a second."""
-    with without("scipy"):  # seaborn would import it for densities, which no figure has: a second
-        from pscale.report import drawing as module  # noqa: PLC0415
+    sys.modules.setdefault("scipy", None)  # type: ignore[arg-type]  # seaborn would import it, for a second
+    from pscale.report import drawing as module  # noqa: PLC0415
 
+    if not sys.modules["scipy"]:
+        del sys.modules["scipy"]
     return module

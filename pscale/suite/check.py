@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from pscale import workload_command
-from pscale.config import Case
+from pscale.config import Case, workload_command
 from pscale.config.case import OF_TRAINING
+from pscale.config.expressions import names_in
+from pscale.config.training import is_16_bit
 from pscale.data import check as check_data
 from pscale.data import find_corpus
-from pscale.dtypes import is_16_bit
 from pscale.errors import PlanError, SuiteError, UsageError
-from pscale.expressions import names_in
 from pscale.parallel import sharding, suggestions
 from pscale.parallel.strategies import check as check_plan
 from pscale.suite.document import Path_, Place, dotted

@@ -15,9 +15,9 @@ from typing import Any
 
 import yaml
 
-from pscale.atomic_files import open_file
 from pscale.config.workload import with_text
 from pscale.errors import SuiteError
+from pscale.runs.atomic_files import open_file
 
 Path_ = tuple[str | int, ...]
 LARGEST_BYTES = 1 << 19

@@ -16,7 +16,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pscale.config.choices import MOST, AnyValue, Bytes, Number, OneOf, Text
-from pscale.metrics import METRICS
+from pscale.config.metrics import METRICS
 from pscale.suite.fields import Field, documentation, fields_of, fields_of_any_kind, group_at, kinds_of
 from pscale.suite.file import Sweep
 from pscale.suite.schema import editor_schema

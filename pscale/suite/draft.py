@@ -17,9 +17,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from pscale.config import Case, Data, Figure, Workload, from_dict
+from pscale.config.expressions import evaluate, names_in
 from pscale.config.workload import stored
+from pscale.config.workload_command import with_program
 from pscale.errors import UsageError
-from pscale.expressions import evaluate, names_in
 from pscale.suite.document import Path_
 from pscale.suite.fields import (
     BY_MEMBER,
@@ -34,7 +35,6 @@ from pscale.suite.load import Suite
 from pscale.suite.problems import SHOWN, Problem, found_by_pydantic, nearest_field, place_of, suite_error
 from pscale.suite.quantities import Formula
 from pscale.suite.schema import adapter, validate
-from pscale.workload_command import with_program
 
 MOST_CASES = 10_000
 _STDLIB = Data.source

@@ -10,9 +10,9 @@ from typing import Any
 from pscale.config import JOINT, Matrix, Plan
 from pscale.config.axes import GRID_AXES, PLAN_AXES
 from pscale.config.choices import MOST_LAUNCHES
+from pscale.config.expressions import condition
 from pscale.config.workload import plain
 from pscale.errors import UsageError
-from pscale.expressions import condition
 from pscale.suite.check import check
 from pscale.suite.document import Path_
 from pscale.suite.draft import Draft, drafts_of

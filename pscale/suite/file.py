@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchem
 from pscale import config
 from pscale.config import Data, Ghost, Inject, Jitter, Launch, Model, Plan, Require, Timing, Train, Workload
 from pscale.config.choices import MOST_RANKS, Dtype, NonEmpty, Number, OneOf, PositiveInt, Scaling, Text
-from pscale.metrics import METRICS, conversion, unit_of
+from pscale.config.metrics import METRICS, conversion, unit_of
 
 MOST_REPEATS = 1000
 

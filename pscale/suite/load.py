@@ -10,15 +10,15 @@ from typing import Any
 
 from pscale.config import Case
 from pscale.config.choices import Scaling
+from pscale.config.metrics import METRICS, OF_TRAINING, conversion
 from pscale.config.workload import MATCH, ONCE, stored, without_text
 from pscale.errors import SuiteError, UsageError
-from pscale.metrics import METRICS, OF_TRAINING, conversion
-from pscale.shipped import suite_file
 from pscale.suite.document import Document, Path_, Place, read_document
 from pscale.suite.fields import BY_MEMBER, PARAMS, full_name, params_of
 from pscale.suite.file import Expect, References
 from pscale.suite.override import overridden
 from pscale.suite.problems import Problem, nearest, place_of, suite_error, validated
+from pscale.suite.shipped import suite_file
 from pscale.suite.site import Site
 
 # With fewer launches an interval is narrow by chance too often: launching until it was narrow would leave far

@@ -6,7 +6,7 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from pscale.metrics import conversion
+from pscale.config.metrics import conversion
 
 LONGEST = 60  # characters, so that no pattern and no conversion takes long
 SIZE = r"([0-9]+(?:\.[0-9]+)?) ?([kKMGT]?B|[KMGT]iB)"

@@ -8,10 +8,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, Any
 
-from pscale import atomic_files
 from pscale.config import Launch
 from pscale.config.choices import Number
 from pscale.errors import UsageError
+from pscale.runs import atomic_files
 from pscale.suite.document import Document, Path_, Place, read_document
 from pscale.suite.problems import validated
 

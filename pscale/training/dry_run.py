@@ -17,11 +17,11 @@ import numpy as np
 
 from pscale.config import Case, Model, Plan, Precision, Train
 from pscale.config.axes import BATCH_AXES
-from pscale.dtypes import dtype_of
 from pscale.mesh.axis import Array, Axis
 from pscale.mesh.dry import AxisCall, DryMesh
 from pscale.mesh.grid import coordinates, rank_at
 from pscale.nn.buffers import Buffers, aligned
+from pscale.nn.dtypes import dtype_of
 from pscale.nn.offload.scratch import Window
 from pscale.nn.offload.storage import Storage, Transfer, Verb
 from pscale.nn.param import share

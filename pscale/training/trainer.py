@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from pscale.config import Case, Train
 from pscale.data import Batches
 from pscale.data.batches import sequence_share
-from pscale.dtypes import dtype_of
 from pscale.mesh.axis import Mesh
+from pscale.nn.dtypes import dtype_of
 from pscale.nn.loss import make_loss_scale
 from pscale.nn.offload.activations import ActivationOffloader
 from pscale.nn.offload.storage import Storage

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from pscale.errors import ResultsError
-from pscale.launch_folder import LaunchFolder
-from pscale.ranges import as_ranges
+from pscale.runs.host import as_ranges
+from pscale.runs.launch_folder import LaunchFolder
 from pscale.watch.matching import partners
 from pscale.watch.notes import ANYBODY, FRUITLESS, PART, THREAD_SHIFT, NotesFile, calls, program_events, read
 from pscale.watch.settle import SettledCalls

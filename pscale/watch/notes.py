@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from pscale.config.choices import MOST_RANKS
 from pscale.errors import ResultsError, clean
-from pscale.launch_folder import LaunchFolder
-from pscale.ranges import as_ranges
+from pscale.runs.host import as_ranges
+from pscale.runs.launch_folder import LaunchFolder
 from pscale.worker.clock import Clock, ClockError, Offset, tightest
 
 PART, FRUITLESS, CANCELLED, LARGE, THREAD_SHIFT = 1, 2, 4, 8, 4  # flags, as in notes.h; cancelled: or failed

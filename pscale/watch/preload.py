@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pscale.atomic_files import open_file
 from pscale.errors import LaunchError
+from pscale.runs.atomic_files import open_file
 
 FOLDER = "PSCALE_WATCH"  # the environment variable that names the folder of the record, and starts it
 _SONAMES = {"mpich": "libmpi.so.12", "openmpi": "libmpi.so.40"}  # by their ABI, as MPI4PY_MPIABI names it

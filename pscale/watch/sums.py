@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.errors import ResultsError
-from pscale.results.events import Kind
+from pscale.runs.events import Kind
 from pscale.watch.matching import partners
 from pscale.watch.notes import Recorded, calls
 from pscale.watch.rows import NOTHING, Mask, Numbers, Rows

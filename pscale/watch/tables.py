@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pscale.ranges import as_ranges
-from pscale.results.events import VERBS, Kind
-from pscale.results.schema import Table
-from pscale.results.step_time import step_time, step_times
+from pscale.runs.events import VERBS, Kind
+from pscale.runs.host import as_ranges
+from pscale.runs.schema import Table
+from pscale.runs.step_time import step_time, step_times
 from pscale.watch.hang import last_calls
 from pscale.watch.notes import Facts, Recorded, shorten
 from pscale.watch.rows import NOTHING, Numbers, Rows, all_rows, windows

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pscale.errors import PscaleError
 from pscale.mesh.axis import Axis, Mesh, Tag
-from pscale.results.events import Kind
+from pscale.runs.events import Kind
 
 Times = NDArray[np.int64]
 Now = Callable[[], int]

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from pscale.atomic_files import write_json
 from pscale.config import Case
 from pscale.mesh.axis import Axis, Mesh
-from pscale.results.events import PHASES
-from pscale.results.schema import Table
-from pscale.results.step_time import step_time, step_times
+from pscale.runs.atomic_files import write_json
+from pscale.runs.events import PHASES
+from pscale.runs.schema import Table
+from pscale.runs.step_time import step_time, step_times
 from pscale.simulator.program import Rows
 from pscale.worker.clock import axis_bounds_ns
 from pscale.worker.environment import identity
@@ -31,7 +31,7 @@ def collect(spec: JobSpec, mesh: Mesh, axes: Sequence[Axis], result: JobResult, 
     everyone = mesh.world.gather_objects(_of_rank(spec, mesh, axes, result))
     if not everyone:
         return
-    from pscale.results.store import write_columns, write_part  # noqa: PLC0415 - one rank alone loads Arrow
+    from pscale.runs.store import write_columns, write_part  # noqa: PLC0415 - one rank alone loads Arrow
 
     key = spec.case.id, spec.repeat
     for name in everyone[0][0]:

@@ -20,8 +20,7 @@ from pscale.errors import PscaleError
 from pscale.nn import kernels
 from pscale.nn.kernels import fused
 from pscale.nn.kernels.sixteen_bit import HalfFusedKernels, HalfKernels
-from pscale.ranges import as_ranges
-from pscale.stored_variables import stored
+from pscale.runs.host import as_ranges, stored
 
 _PACKAGES = ("numpy", "mpi4py", "pyarrow", "threadpoolctl", "pscale")
 _OPENMP = ("openmp", "intel", "gnu")  # MKL calls its layer after the OpenMP runtime that it loads

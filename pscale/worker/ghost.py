@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from pscale.config import Case
-from pscale.dtypes import dtype_of
 from pscale.mesh import grid
 from pscale.mesh.axis import Array, Axis, Mesh, Pending, Tag
 from pscale.mesh.dry import AxisCall
+from pscale.nn.dtypes import dtype_of
 from pscale.parallel.ranks import GROUPS
 from pscale.training.dry_run import Operation, rank_program
 from pscale.training.meta_arrays import Compute

@@ -11,10 +11,10 @@ from typing import Any
 
 from pscale.config import Case, from_dict
 from pscale.data import Batches, prepare
-from pscale.dtypes import compute_dtype, dtype_of
 from pscale.mesh import grid
 from pscale.mesh.axis import Axis, Mesh
 from pscale.nn import counts
+from pscale.nn.dtypes import compute_dtype, dtype_of
 from pscale.nn.offload.scratch import folder_of
 from pscale.nn.offload.storage import Storage
 from pscale.parallel import recompute

@@ -18,7 +18,7 @@ from pscale.nn import kernels
 from pscale.nn.buffers import Array
 from pscale.nn.kernels import costs
 from pscale.nn.loss import Loss
-from pscale.results.events import PHASES
+from pscale.runs.events import PHASES
 from pscale.simulator.program import Rows
 from pscale.training.trainer import Trainer
 from pscale.worker.recorder import Recorder

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from pscale.atomic_files import write_json
 from pscale.config import Case
 from pscale.data import prepare
-from pscale.dtypes import HALF_BYTES, dtype_of
 from pscale.mesh import grid
 from pscale.mesh.axis import Mesh
 from pscale.mesh.emulated import Arriving, EmulatedComm
+from pscale.nn.dtypes import HALF_BYTES, dtype_of
 from pscale.parallel.ranks import GROUPS
+from pscale.runs.atomic_files import write_json
 from pscale.training.trainer import Trainer, assemble
 from pscale.worker.job import JobSpec, make_storage
 from pscale.worker.measure import warm_up
@@ -57,7 +57,7 @@ def run(spec: JobSpec, mesh: Mesh, recorder: Recorder) -> None:
     rows["step"] -= _WARMUP
     axes = [mesh.axis(*span) for span in grid.groups(mesh.sizes, GROUPS)]
     events = event_table(rows, np.zeros_like(rows["enter"]), axes, spec.rank, start_ns)
-    from pscale.results.store import write_columns  # noqa: PLC0415 - Arrow takes memory, which steps need
+    from pscale.runs.store import write_columns  # noqa: PLC0415 - Arrow takes memory, which steps need
 
     columns: dict[str, Any] = {**events, "rank": np.full(len(rows["step"]), spec.rank)}
     write_columns(spec.data, "events", spec.case.id, spec.repeat, columns)

@@ -17,10 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from pscale import cgroup
-from pscale.cgroup import content
 from pscale.mesh.axis import Axis
-from pscale.ranges import as_ranges
+from pscale.runs.host import as_ranges, content, throttled_s
 from pscale.worker.environment import affinity, tasks
 
 _TICK, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
@@ -111,7 +109,7 @@ def host_usage(
         "busy_s": sum(spent[name] for name in _BUSY) if spent else None,
         "steal_s": spent["steal"] if spent else None,
         "thermal_throttles": sum(throttles) if throttles else None,
-        "cgroup_throttled_s": cgroup.throttled_s(),
+        "cgroup_throttled_s": throttled_s(),
     }
     state = {
         "governor": ", ".join(sorted(governors)) or None,

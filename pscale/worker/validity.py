@@ -12,12 +12,12 @@ import numpy as np
 
 from pscale.config import Case
 from pscale.config.axes import SAME_TOKEN_AXES
-from pscale.dtypes import compute_dtype
 from pscale.mesh.axis import Array, Axis, Mesh
+from pscale.nn.dtypes import compute_dtype
 from pscale.nn.param import Param
 from pscale.parallel.tensor import ReplicatedLoss
 from pscale.parallel.zero import Replicas
-from pscale.ranges import as_ranges, numbers_in
+from pscale.runs.host import as_ranges, numbers_in
 from pscale.training.trainer import Trainer
 from pscale.worker.environment import unmet
 from pscale.worker.recorder import Recorder

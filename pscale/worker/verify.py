@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pscale.atomic_files import write_json
 from pscale.config import Case, Plan
+from pscale.config.training import is_16_bit
 from pscale.data import prepare
-from pscale.dtypes import is_16_bit, tolerance
 from pscale.mesh.axis import Mesh
 from pscale.mesh.self_axis import SelfMesh
+from pscale.nn.dtypes import tolerance
 from pscale.nn.param import Cut, Param
 from pscale.nn.routing import Tally
 from pscale.parallel.strategies import calls
-from pscale.results.events import VERBS, Kind
+from pscale.runs.atomic_files import write_json
+from pscale.runs.events import VERBS, Kind
 from pscale.training.prediction import offloaded
 from pscale.training.trainer import Trainer
 from pscale.worker.job import JobSpec, make_trainer

@@ -19,9 +19,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pscale import atomic_files
 from pscale.mesh import grid, mpi, nonblocking
 from pscale.mesh.axis import Mesh
+from pscale.runs import atomic_files
 from pscale.worker.recorder import Recorder
 
 _STEPS = 20  # of a rank's median steps, without progress, count as a hang

@@ -14,8 +14,8 @@ from pscale.analysis.frames import load
 from pscale.errors import ResultsError
 from pscale.report.exports import csv_tables, render_json
 from pscale.report.markdown import render_markdown
-from pscale.results.schema import VERSION
-from pscale.results.store import part_path, read_part
+from pscale.runs.schema import VERSION
+from pscale.runs.store import part_path, read_part
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load, records
 from pscale.errors import ResultsError
 from pscale.report.exports import csv_text
-from pscale.results.store import read_table
+from pscale.runs.store import read_table
 
 GALLERY = Path(__file__).parents[2] / "reports" / "gallery"
 

@@ -15,7 +15,7 @@ from pscale.analysis.history import (
 )
 from pscale.analysis.messages import case_history as said
 from pscale.report.comparison import history_sheet
-from pscale.results.history import Acceptance, Entry, History
+from pscale.runs.history import Acceptance, Entry, History
 
 FINGERPRINT = {
     "MPI": "MPICH 4.3",

@@ -9,7 +9,7 @@ from pscale.analysis.caveats import MACHINE, said
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.analysis.interference import observations
-from pscale.metrics import METRICS, depends_on_time, unit_of
+from pscale.config.metrics import METRICS, depends_on_time, unit_of
 from pscale.report.answer import Answer
 
 COLUMNS = (

@@ -6,7 +6,7 @@ from synthetic import Point, summary_of, write_run
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.analysis.overlay import overlay
-from pscale.results.store import read_part, write_part
+from pscale.runs.store import read_part, write_part
 
 ROOFS = {"gemm_peak_gflops": 100.0, "stream_gb_s": 20.0}
 

@@ -12,8 +12,8 @@ from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.analysis.predictions import machine_of, score, score_in
 from pscale.report.markdown import render_markdown
-from pscale.results import predictions
-from pscale.results.predictions import Predicted
+from pscale.runs import predictions
+from pscale.runs.predictions import Predicted
 
 GALLERY = Path(__file__).parents[2] / "reports" / "gallery"
 

@@ -13,7 +13,7 @@ import pytest
 
 from pscale.analysis.difference import ALPHA, POWER, at_same_pace, difference, paired
 from pscale.analysis.stats import Sample
-from pscale.results.step_time import steady_parts
+from pscale.runs.step_time import steady_parts
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from synthetic import Point, write_run
 
 from pscale.analysis.frames import load
 from pscale.launch.journal import Journal
-from pscale.results.store import read_table
+from pscale.runs.store import read_table
 
 # Counts what changes a folder: one such act of an armed process fails, or all once there is no more room.
 DISK = r"""
@@ -137,7 +137,7 @@ finally:
 """
 RUN = "pscale('run', 'noop.yaml', '--no-report', *{options})"
 REPORT = """publish_process.is_worthwhile = lambda: False  # it draws here
-    from pscale.results import store
+    from pscale.runs import store
     store.LEAST, store.JOINED_TABLES = 2, ["cases"]  # else of 16 launches, and all
     sys.exit(publish_process.main(Path({options}[0])))"""
 KINDS = pytest.mark.parametrize("kind", ["each act fails once", "it is full from a byte of each write"])

@@ -36,7 +36,7 @@ from pscale.report.drawn import FILE as DRAWN
 from pscale.report.exports import csv_tables, render_json
 from pscale.report.markdown import render_markdown
 from pscale.report.trace import trace_lines
-from pscale.results.store import part_path, write_part
+from pscale.runs.store import part_path, write_part
 
 POINTS = [
     Point(ranks=1, noise=0.01, losses=[3.0, 2.0]),

@@ -14,10 +14,10 @@ from pscale.analysis.predictions import held, machine_of, recorded, score_in
 from pscale.errors import ResultsError
 from pscale.report.comparison import history_sheet
 from pscale.report.history_page import render_history
-from pscale.results import history, predictions
-from pscale.results.history import Acceptance, Entry
-from pscale.results.predictions import Predicted
-from pscale.run_folders import prediction_file
+from pscale.runs import history, predictions
+from pscale.runs.history import Acceptance, Entry
+from pscale.runs.predictions import Predicted
+from pscale.runs.run_folders import prediction_file
 
 FIELDS = [*Entry.__annotations__, *Acceptance.__annotations__, "format", "fingerprint.MPI", "counters.bytes"]
 

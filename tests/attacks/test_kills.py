@@ -27,7 +27,7 @@ from pscale.errors import LaunchError
 from pscale.launch import launcher
 from pscale.launch.journal import Journal
 from pscale.launch.local import TAG
-from pscale.results.store import read_table
+from pscale.runs.store import read_table
 
 SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 TERMINAL = "a closed terminal"

@@ -11,7 +11,7 @@ from patience import LIMIT_S
 
 from pscale.launch import local
 from pscale.launch.journal import Journal
-from pscale.results.store import read_table
+from pscale.runs.store import read_table
 
 HONEST = WRITES_RESULT
 CHOOSES = """for folder; do :; done

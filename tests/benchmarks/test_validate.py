@@ -18,7 +18,8 @@ import validate_suites
 from pscale.predict.engine import Interval
 from pscale.predict.profile import CallKey, CallTimes, Distribution
 from pscale.simulator.network import moved_bytes, rounds
-from pscale.suite import expand, load_suite
+from pscale.suite.expand import expand
+from pscale.suite.load import load_suite
 
 MACHINE = {"cores": 2.0, "memory_gib": 16.0, "nodes": 1.0}
 

@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 
 from pscale.cli.app import app
 from pscale.errors import PscaleError
-from pscale.results.predictions import read
-from pscale.suite import expand, load_suite
+from pscale.runs.predictions import read
+from pscale.suite.expand import expand
+from pscale.suite.load import load_suite
 
 ROOT = Path(__file__).parents[2]
 SUITE = """

@@ -12,7 +12,7 @@ from pscale.analysis.frames import load
 from pscale.cli import publish_process as publish
 from pscale.config import Plan
 from pscale.report.exports import render_json
-from pscale.results.store import LEAST
+from pscale.runs.store import LEAST
 
 pytestmark = pytest.mark.slow
 

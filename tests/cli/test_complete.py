@@ -9,7 +9,7 @@ import sys
 import pytest
 from synthetic import Point, write_run
 
-from pscale import shipped
+from pscale.suite import shipped
 
 pytestmark = pytest.mark.slow
 

@@ -7,9 +7,9 @@ import sys
 import pytest
 from typer.main import get_command
 
-from pscale import shipped
 from pscale.cli.app import app, main
 from pscale.cli.examples import epilog, examples_of
+from pscale.suite import shipped
 
 COMMANDS = get_command(app).commands
 

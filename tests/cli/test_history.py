@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from synthetic import Point, write_run
 
-from pscale.results import history
+from pscale.runs import history
 
 RUNS = 24
 POINTS = (Point(ranks=1), Point(ranks=2, transfer_s=0.01))

@@ -16,9 +16,9 @@ from pscale.errors import PlanError, ResultsError, SuiteError, UsageError
 from pscale.predict import simgrid
 from pscale.predict.simgrid import SimGridError
 from pscale.report.text import rate
-from pscale.results import predictions
-from pscale.run_folders import prediction_file
-from pscale.suite import Override
+from pscale.runs import predictions
+from pscale.runs.run_folders import prediction_file
+from pscale.suite.override import Override
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "reports" / "gallery" / "pipeline"

@@ -9,7 +9,7 @@ from rich.console import Console
 from pscale.cli.progress import Known, LaunchProgress, about, showing_share
 from pscale.config import Case, Train
 from pscale.launch.runner import CaseLaunch
-from pscale.step_counter import StepCounter, counting
+from pscale.runs.step_counter import StepCounter, counting
 
 
 def case(ranks, scaling="weak"):

@@ -17,7 +17,7 @@ from pscale.config import Case, Inject, Jitter, Launch, Plan, Train
 from pscale.launch import machine as machine_here
 from pscale.launch.journal import fingerprint, newest_unfinished
 from pscale.launch.runner import plan_launches
-from pscale.results.store import write_part
+from pscale.runs.store import write_part
 
 LEAST, MOST, SEED, WALL_S = 6, 14, 3, 2.0
 

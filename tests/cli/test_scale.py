@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from pscale.cli.scale import ScaleOptions, _Study
-from pscale.suite import expand, load_suite
+from pscale.suite.expand import expand
+from pscale.suite.load import load_suite
 
 MACHINE = {"cores": 64, "nodes": 1, "cores_per_node": 64, "memory_gib": 64.0}
 PROGRAM = "#!/bin/sh\necho Total time: 1.5 s\n"

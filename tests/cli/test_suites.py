@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pscale import shipped
-from pscale.suite import editor_schema, load_suite
+from pscale.suite import shipped
+from pscale.suite.load import load_suite
+from pscale.suite.schema import editor_schema
 
 SUITES = Path(__file__).parents[2] / "suites"
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from noop_runs import make_journal
 
-from pscale import atomic_files
 from pscale.config import Case, Plan
 from pscale.launch import job_manager as module
 from pscale.launch import jobs
@@ -16,6 +15,7 @@ from pscale.launch.job_manager import JobManager, SchedulerSettings
 from pscale.launch.machine import Machine
 from pscale.launch.runner import plan_launches
 from pscale.launch.scheduler.base import JobStatus
+from pscale.runs import atomic_files
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from pscale.errors import LaunchError, ResultsError, UsageError
 from pscale.launch import journal as module
 from pscale.launch import lock
 from pscale.launch.journal import Journal, fingerprint, newest_unfinished
-from pscale.run_folders import newest
+from pscale.runs.run_folders import newest
 
 
 def document(cases=("aa", "bb"), repeats=2, width=64, cpu_model="CPU"):

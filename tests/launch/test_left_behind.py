@@ -15,8 +15,8 @@ from patience import LIMIT_S
 from pscale.errors import ResultsError
 from pscale.launch.journal import Journal
 from pscale.launch.outcome import HangReports, describe_hang, judge
-from pscale.launch_folder import LaunchFolder
-from pscale.results.store import read_table
+from pscale.runs.launch_folder import LaunchFolder
+from pscale.runs.store import read_table
 from pscale.watch.notes import read
 
 STARTS = 'for last; do :; done\nexec sh "$last"\n'

@@ -2,8 +2,8 @@ import os
 
 import pytest
 
-from pscale import cgroup
 from pscale.launch import machine
+from pscale.runs import host
 
 
 def group(folder, **files):
@@ -17,8 +17,8 @@ def test_the_tightest_limit_of_all_enclosing_control_groups_counts(tmp_path):
     group(mount / "batch", cpu__max="400000 100000", memory__max="max")
     group(mount / "batch" / "job", cpu__max="max 100000", memory__max="4096")
     own.write_text("0::/batch/job\n")
-    assert cgroup.cpu_limit(mount, own) == 4
-    assert cgroup.memory_limit(mount, own) == 4096
+    assert host.cpu_limit(mount, own) == 4
+    assert host.memory_limit(mount, own) == 4096
 
 
 def test_limits_of_the_first_version_of_control_groups_are_understood(tmp_path):
@@ -26,10 +26,10 @@ def test_limits_of_the_first_version_of_control_groups_are_understood(tmp_path):
     group(mount / "cpu,cpuacct", cpu__cfs_quota_us="150000", cpu__cfs_period_us="100000")
     group(mount / "memory" / "a", memory__limit_in_bytes="8192")
     own.write_text("4:memory:/a\n2:cpu,cpuacct:/seen/from/outside\n0::/\n")
-    assert cgroup.cpu_limit(mount, own) == 1.5
-    assert cgroup.memory_limit(mount, own) == 8192
+    assert host.cpu_limit(mount, own) == 1.5
+    assert host.memory_limit(mount, own) == 8192
     group(mount / "cpu,cpuacct", cpu__cfs_quota_us="-1")
-    assert cgroup.cpu_limit(mount, own) is None
+    assert host.cpu_limit(mount, own) is None
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,13 @@ def test_the_time_that_a_limit_held_the_job_back_is_found(tmp_path, own, folder,
     stat = tmp_path / "cgroup" / folder / "cpu.stat"
     stat.parent.mkdir(parents=True)
     stat.write_text(f"nr_periods 9\nnr_throttled 2\n{told}\n")
-    assert cgroup.throttled_s(tmp_path / "cgroup", tmp_path / "self") == pytest.approx(1.5)
-    assert cgroup.throttled_s(tmp_path / "none", tmp_path / "self") is None
+    assert host.throttled_s(tmp_path / "cgroup", tmp_path / "self") == pytest.approx(1.5)
+    assert host.throttled_s(tmp_path / "none", tmp_path / "self") is None
 
 
 def test_without_control_groups_there_is_no_limit(tmp_path):
-    assert cgroup.cpu_limit(tmp_path / "none", tmp_path / "self") is None
-    assert cgroup.memory_limit(tmp_path / "none", tmp_path / "self") is None
+    assert host.cpu_limit(tmp_path / "none", tmp_path / "self") is None
+    assert host.memory_limit(tmp_path / "none", tmp_path / "self") is None
 
 
 def test_hardware_threads_are_grouped_by_core_and_those_outside_the_affinity_left_out(tmp_path, monkeypatch):

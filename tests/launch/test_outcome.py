@@ -3,7 +3,7 @@ import json
 import pytest
 
 from pscale.launch import outcome
-from pscale.launch_folder import LaunchFolder
+from pscale.runs.launch_folder import LaunchFolder
 
 
 @pytest.fixture

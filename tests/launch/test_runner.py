@@ -13,7 +13,6 @@ import pytest
 from noop_runs import make_journal
 from patience import LIMIT_S, lives, wait_for
 
-from pscale import atomic_files
 from pscale.config import Case, Launch, Plan, to_dict
 from pscale.errors import LaunchError, PlanError
 from pscale.launch import local, machine
@@ -21,6 +20,7 @@ from pscale.launch.journal import fingerprint, newest_unfinished
 from pscale.launch.launcher import Launcher
 from pscale.launch.lock import UNLOCKED
 from pscale.launch.runner import plan_launches, run
+from pscale.runs import atomic_files
 
 JOB = """#!/bin/sh
 for folder; do :; done

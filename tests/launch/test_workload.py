@@ -8,7 +8,7 @@ from pscale.config import Case, Figure, Files, Launch, Success, Workload
 from pscale.launch import figures as figures_module
 from pscale.launch.outcome import STDERR, STDOUT
 from pscale.launch.workload import INSIDE, Judge, Work, prepare
-from pscale.launch_folder import LaunchFolder
+from pscale.runs.launch_folder import LaunchFolder
 
 NONE = Files()
 

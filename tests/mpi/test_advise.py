@@ -4,7 +4,7 @@ import pytest
 
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.results.predictions import read
+from pscale.runs.predictions import read
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from patience import LIMIT_S, lives, wait_for
 from whole_runs import NEVER_JOINS, start, workers
 
 from pscale.launch.outcome import BORN
-from pscale.results.store import read_table
+from pscale.runs.store import read_table
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from pscale.analysis.timeline import launch_events, traced
 from pscale.analysis.what_if import launch_of, wall_ns
 from pscale.cli.export import export
 from pscale.errors import PscaleError
-from pscale.results.events import AMONG_ALL, FROM_ROOT, TO_ROOT
+from pscale.runs.events import AMONG_ALL, FROM_ROOT, TO_ROOT
 from pscale.simulator.network import IDEAL, Network, moved_bytes
 
 pytestmark = pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pscale.results import history
+from pscale.runs import history
 
 pytestmark = pytest.mark.slow
 

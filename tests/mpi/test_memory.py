@@ -3,7 +3,7 @@
 import pytest
 from whole_runs import TINY
 
-from pscale.metrics import MEMORY_KINDS as KINDS
+from pscale.config.metrics import MEMORY_KINDS as KINDS
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ import yaml
 from whole_runs import LIMIT_S
 
 from pscale.errors import LaunchError
-from pscale.results.step_time import step_time, step_times
+from pscale.runs.step_time import step_time, step_times
 from pscale.watch.preload import recorder, sibling_library
 
 PROGRAMS = Path(__file__).parent.parent / "watch" / "programs"

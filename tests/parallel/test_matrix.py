@@ -21,7 +21,7 @@ from pscale.parallel.matrix import cannon
 from pscale.parallel.matrix.grid import SCHEMES, cut
 from pscale.parallel.matrix.layers import ColumnNorm, MatrixLinear, make_product
 from pscale.parallel.strategies import check
-from pscale.results.events import VERBS, Kind
+from pscale.runs.events import VERBS, Kind
 from pscale.worker.recorder import Recorder
 
 M, K, N = 24, 36, 48  # rows, contraction, columns

@@ -30,7 +30,7 @@ from pscale.predict.profile import (
 )
 from pscale.predict.step_program import step_program
 from pscale.predict.walk import StepPaces, Walk
-from pscale.results.step_time import step_time, step_times
+from pscale.runs.step_time import step_time, step_times
 from pscale.simulator.network import Link, Network
 
 GALLERY = Path(__file__).parents[2] / "reports" / "gallery"

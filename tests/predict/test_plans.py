@@ -22,8 +22,9 @@ from pscale.predict.engine import Interval, Prediction, predict
 from pscale.predict.plans import leaner, plans
 from pscale.predict.profile import Profile
 from pscale.predict.search import DRAWS, search
-from pscale.suite import expand, load_suite
 from pscale.suite.derive import derived, plan_lines, work_of
+from pscale.suite.expand import expand
+from pscale.suite.load import load_suite
 from pscale.training.prediction import fullest_rank
 from pscale.training.prediction import predict as predict_memory
 

@@ -23,7 +23,7 @@ from pscale.config import Workload
 from pscale.report.history_page import render_history
 from pscale.report.page import render_page
 from pscale.report.publish import draw_figures, inline_figures
-from pscale.results.history import History
+from pscale.runs.history import History
 
 pytestmark = pytest.mark.slow
 

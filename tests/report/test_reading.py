@@ -14,7 +14,7 @@ from pscale.analysis.frames import load
 from pscale.config import Plan, Workload
 from pscale.report.answer import Answer
 from pscale.report.topics import TOPICS
-from pscale.results import predictions
+from pscale.runs import predictions
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 # What is no finding: the level of all intervals, thresholds, and counts of what is listed.

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from pscale.config import Case
-from pscale.suite import Suite, expand, load_suite
+from pscale.suite.expand import expand
+from pscale.suite.load import Suite, load_suite
 
 VALID = """\
 name: weak

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pscale import expressions
+from pscale.config import expressions
 from pscale.errors import PscaleError
-from pscale.suite import expand, load_suite
 from pscale.suite.document import LONGEST_TEXT, read_value
 from pscale.suite.documentation import default_text, with_tables
+from pscale.suite.expand import expand
 from pscale.suite.fields import fields_of, group_at, kinds_of
 from pscale.suite.file import Sweep
+from pscale.suite.load import load_suite
 from pscale.suite.quantities import LONGEST
 from pscale.suite.schema import model_of
 

@@ -6,8 +6,9 @@ import pytest
 from mistakes import mistakes
 
 from pscale.errors import PlanError, SuiteError, UsageError
-from pscale.suite import expand, load_suite
 from pscale.suite.derive import resized
+from pscale.suite.expand import expand
+from pscale.suite.load import load_suite
 
 MACHINE = {"cores": 4.0, "memory_gib": 16.0, "nodes": 1.0}
 RANKS = "  ranks: [1, 2, 4]"

@@ -5,7 +5,7 @@ import pytest
 from pscale.config import Inject, Jitter
 from pscale.config.injection import stored_words
 from pscale.errors import SuiteError
-from pscale.suite import expand
+from pscale.suite.expand import expand
 
 SWEEP = "sweep:\n  ranks: [1, 2, 4]\n  threads: [1]"
 MACHINE = {"cores": 4.0, "memory_gib": 16.0, "nodes": 1.0}

@@ -7,7 +7,8 @@ from mistakes import mistakes
 from patience import check_spent
 
 from pscale.errors import SuiteError
-from pscale.suite import Auto, Override, load_suite
+from pscale.suite.load import Auto, load_suite
+from pscale.suite.override import Override
 
 
 def message(load, *arguments, **options):

@@ -2,8 +2,8 @@ import math
 
 import pytest
 
+from pscale.config.metrics import conversion
 from pscale.errors import UsageError
-from pscale.metrics import conversion
 from pscale.simulator.network import IDEAL, Link
 from pscale.suite.network import read_network
 from pscale.suite.quantities import duration_s, size_bytes

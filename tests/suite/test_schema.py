@@ -7,10 +7,9 @@ import pytest
 from pydantic import ValidationError
 
 from pscale.config.choices import Bytes, InSuite, Number, PositiveInt, Seconds, Word
-from pscale.suite import editor_schema
 from pscale.suite.fields import documentation, fields_of
 from pscale.suite.quantities import Formula
-from pscale.suite.schema import model_of, validate
+from pscale.suite.schema import editor_schema, model_of, validate
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,9 @@ from pathlib import Path
 import pytest
 
 from pscale.nn.counts import parameters
-from pscale.suite import editor_schema, expand, load_suite
+from pscale.suite.expand import expand
+from pscale.suite.load import load_suite
+from pscale.suite.schema import editor_schema
 
 FOLDER = Path(__file__).parents[2] / "suites"
 SUITES = sorted(FOLDER.glob("*.yaml"))

@@ -1,7 +1,9 @@
 import pytest
 
 from pscale.errors import SuiteError, UsageError
-from pscale.suite import expand, find_site, load_suite
+from pscale.suite.expand import expand
+from pscale.suite.load import load_suite
+from pscale.suite.site import find_site
 
 SITES = """
 other:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from pscale import workload_command
-from pscale.config import Case, from_dict, to_document
+from pscale.config import Case, from_dict, to_document, workload_command
 from pscale.config.workload import numeric, stored
+from pscale.config.workload_command import arguments, digests, inputs
 from pscale.errors import PlanError, SuiteError
-from pscale.run_shape import trouble_of
-from pscale.suite import expand, load_suite
-from pscale.workload_command import arguments, digests, inputs
+from pscale.runs.run_shape import trouble_of
+from pscale.suite.expand import expand
+from pscale.suite.load import load_suite
 
 MACHINE = {"cores": 8.0, "memory_gib": 16.0, "nodes": 2.0}
 NASTY = [

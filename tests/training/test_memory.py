@@ -7,7 +7,7 @@ from kept_activations import kept_bytes
 from plans import BLOCK, LINEAR, TEXT, each_rank, name
 
 from pscale.config import Data, Model, Plan
-from pscale.metrics import MEMORY_KINDS as KINDS
+from pscale.config.metrics import MEMORY_KINDS as KINDS
 from pscale.nn import counts
 from pscale.parallel import pipeline, precision, sequence, strategies, tensor
 from pscale.training.prediction import fullest_rank, memory_bytes

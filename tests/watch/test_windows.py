@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from recordings import Made, record_of, recorded
 
-from pscale.results.step_time import step_times
+from pscale.runs.step_time import step_times
 from pscale.watch import sample, tables
 from pscale.watch.notes import ANYBODY, FRUITLESS, NOTE, Communicator, read
 from pscale.watch.rows import all_rows, windows

@@ -9,7 +9,7 @@ def test_ranks_start_without_arrow_and_the_one_that_writes_loads_it_without_pand
         "planning = {'pscale.parallel.strategies', 'pscale.training.dry_run', 'pscale.training.grid_units'}\n"
         "assert not planning & sys.modules.keys()\n"
         "assert 'pyarrow' not in sys.modules\n"
-        "from pscale.results.store import write_columns\n"
+        "from pscale.runs.store import write_columns\n"
         "columns = {'rank': numpy.zeros(3, int), 'phase': ['data'] * 3, 'wall_s': numpy.ones(3)}\n"
         "write_columns(pathlib.Path(sys.argv[1]), 'steps', 'a', 0, columns)\n"
         "assert not [name for name in sys.modules if name.startswith('pandas.')]\n"

@@ -1,6 +1,6 @@
 from itertools import count
 
-from pscale.results.events import PHASES, VERBS, Kind
+from pscale.runs.events import PHASES, VERBS, Kind
 from pscale.worker.recorder import Recorder
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from pscale.dtypes import combine, dtype_of
 from pscale.mesh.axis import Tag
 from pscale.mesh.sums import Sums
+from pscale.nn.dtypes import combine, dtype_of
 
 
 class Posted:

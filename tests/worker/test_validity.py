@@ -6,7 +6,7 @@ import random
 import pytest
 
 from pscale.config import Case, Launch, Omp, Require
-from pscale.ranges import numbers_in
+from pscale.runs.host import numbers_in
 from pscale.worker.validity import masks, oversubscription, reason_invalid
 
 COLUMNS = {"replica_spread": 0.0, "loss_spread": 0.0}

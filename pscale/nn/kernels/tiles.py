@@ -11,8 +11,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pscale.dtypes import compute_dtype, convert, has_16_bits
 from pscale.nn.buffers import Array, Buffers, source
+from pscale.nn.dtypes import compute_dtype, convert, has_16_bits
 
 TILE_BYTES = 256 << 10  # measured on 1 MiB of cache: 128 KiB 3 % slower, 64 KiB 20 %, larger no faster
 CHUNK = 48 << 10  # elements of flat memory; in float32 the five arrays of a chunk just fit in 1 MiB of cache

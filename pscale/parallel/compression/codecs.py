@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pscale.dtypes import convert
 from pscale.nn.buffers import aligned
+from pscale.nn.dtypes import convert
 from pscale.parallel.compression.error_feedback import Array, Message, whole_words
 
 BLOCK = 1024

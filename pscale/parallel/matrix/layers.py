@@ -8,11 +8,11 @@ from typing import Protocol
 import numpy as np
 
 from pscale.config import Plan
-from pscale.dtypes import compute_dtype
 from pscale.mesh.axis import Axis, Mesh
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.common_layers import EPSILON
+from pscale.nn.dtypes import compute_dtype
 from pscale.nn.kernels.tiles import Copies, ones, rows_of, scratch, tile_shape, tiles
 from pscale.nn.param import Param
 from pscale.parallel.matrix.agarwal import Agarwal

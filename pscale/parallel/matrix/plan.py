@@ -9,9 +9,9 @@ from typing import Protocol
 from pscale.config import Case
 from pscale.config.axes import WITHIN_LAYERS
 from pscale.config.choices import MatrixAlgorithm
-from pscale.dtypes import compute_bytes
 from pscale.errors import PlanError
 from pscale.mesh.grid import coordinates
+from pscale.nn.dtypes import compute_bytes
 from pscale.parallel import sharding, suggestions
 from pscale.parallel.matrix import agarwal, axonn, cannon, summa
 from pscale.parallel.matrix.grid import Exchanged, Multiplication, Partition, batch_divisor, count, scheme_of

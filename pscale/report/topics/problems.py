@@ -9,7 +9,7 @@ from pscale.analysis.expect import Answer
 from pscale.analysis.findings import Findings
 from pscale.analysis.interference import NOTICED
 from pscale.analysis.scaling import FINE
-from pscale.metrics import METRICS, unit_of
+from pscale.config.metrics import METRICS, unit_of
 from pscale.report import text
 from pscale.report.blocks import MOST_ROWS, Block, Context, Words
 from pscale.report.table import Column, Table, Tone, Value, Written, listed

@@ -10,7 +10,7 @@ from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import grouped
 from pscale.analysis.memory import by_kind
-from pscale.metrics import MEMORY_KINDS as KINDS
+from pscale.config.metrics import MEMORY_KINDS as KINDS
 from pscale.report import text
 from pscale.report.figure_style import INK, QUIET
 from pscale.report.figure_style import MEMORY as COLOURS

@@ -23,7 +23,7 @@ from pscale.analysis import frames
 from pscale.analysis.frames import Run, load
 from pscale.analysis.stats import step_times
 from pscale.launch import launcher
-from pscale.run_folders import newest
+from pscale.runs.run_folders import newest
 
 HERE = Path(__file__).parent
 

@@ -8,7 +8,7 @@ import pytest
 from synthetic import BYTES, SHARES, Point, summary_of
 
 from pscale.config import Plan
-from pscale.metrics import MEMORY_KINDS as KINDS
+from pscale.config.metrics import MEMORY_KINDS as KINDS
 from pscale.report.exports import csv_tables, render_json
 from pscale.report.topics.choices import COMPRESSION, OFFLOAD, ON_TIME, OPTIMIZERS, PRECISION
 

@@ -16,7 +16,7 @@ from pscale.report.exports import csv_tables
 from pscale.report.page import render_page
 from pscale.report.publish import inline_figures
 from pscale.report.topics.pipeline import figure
-from pscale.results.store import write_part
+from pscale.runs.store import write_part
 
 MS = 1e-3
 STEP_MS = 100.0

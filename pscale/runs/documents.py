@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from pscale import atomic_files
 from pscale.config import Case
 from pscale.config.axes import GRID_AXES, PLAN_AXES
-from pscale.run_shape import mismatch
+from pscale.runs import atomic_files
+from pscale.runs.run_shape import mismatch
 
 PROGRAM = "program"  # in the column `model`, of a case that trains nothing
 # Fields of a case that are columns under their own names.

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pscale import dtypes
+from pscale.nn import dtypes
 
 HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
 

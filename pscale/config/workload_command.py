@@ -17,10 +17,10 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
-from pscale import atomic_files
 from pscale.config import Case, Program
+from pscale.config.expressions import names_in
 from pscale.config.workload import FACTS, PLACEHOLDER, numeric, placeholders, plain
-from pscale.expressions import names_in
+from pscale.runs import atomic_files
 
 SHELL = "/bin/sh"
 _ASSIGNED = re.compile(r"-{1,2}[\w-]+=(.+)", re.DOTALL)

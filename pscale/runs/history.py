@@ -17,9 +17,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from pscale import atomic_files
 from pscale.errors import ResultsError, UsageError, writing
-from pscale.run_shape import mismatch
+from pscale.runs import atomic_files
+from pscale.runs.run_shape import mismatch
 
 FORMAT = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # as of suites

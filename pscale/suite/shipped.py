@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pscale.errors import UsageError
 
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 _BESIDE = _PACKAGE.parent / "suites"  # of a clone; in a wheel they are in the package
 FOLDER = _BESIDE if _BESIDE.is_dir() and not (_PACKAGE / "suites").is_dir() else _PACKAGE / "suites"
 _ENDINGS = (".yaml", ".yml")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pscale.config.axes import DEGREES
-from pscale.metrics import MEMORY_KINDS
+from pscale.config.metrics import MEMORY_KINDS
 
 VERSION = 2
 

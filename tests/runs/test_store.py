@@ -9,10 +9,10 @@ from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.config import Case, Launch
 from pscale.errors import ResultsError
-from pscale.results import store
-from pscale.results.documents import planned_columns
-from pscale.results.schema import KINDS_OF_1, NAMES_OF_1, TABLES, VERSION, Column
-from pscale.results.store import (
+from pscale.runs import store
+from pscale.runs.documents import planned_columns
+from pscale.runs.schema import KINDS_OF_1, NAMES_OF_1, TABLES, VERSION, Column
+from pscale.runs.store import (
     LEAST,
     compact,
     launch_row,

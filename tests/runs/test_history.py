@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from pscale.errors import ResultsError, UsageError
-from pscale.results.history import Acceptance, Entry, append, path_of, read, suites
+from pscale.runs.history import Acceptance, Entry, append, path_of, read, suites
 
 
 def entry(number, **known):

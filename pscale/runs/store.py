@@ -17,13 +17,13 @@ from typing import Any, TypedDict
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pscale import atomic_files
 from pscale.config import Case
 from pscale.errors import ResultsError
-from pscale.launch_folder import LaunchFolder
-from pscale.results.documents import planned_columns, provenance_of
-from pscale.results.schema import KINDS_OF_1, NAMES_OF_1, TABLES, VERSION, Table, Type
-from pscale.run_shape import is_name_of_case, mismatch
+from pscale.runs import atomic_files
+from pscale.runs.documents import planned_columns, provenance_of
+from pscale.runs.launch_folder import LaunchFolder
+from pscale.runs.run_shape import is_name_of_case, mismatch
+from pscale.runs.schema import KINDS_OF_1, NAMES_OF_1, TABLES, VERSION, Table, Type
 
 JOINED_TABLES: tuple[Table, ...] = (
     "cases",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pscale.errors import ResultsError, UsageError
-from pscale.run_folders import newest, run_folder, run_folders
+from pscale.runs.run_folders import newest, run_folder, run_folders
 
 
 def run_in(root, name, begun=1):

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pscale import atomic_files
 from pscale.errors import ResultsError
-from pscale.run_folders import prediction_file
-from pscale.run_shape import mismatch
+from pscale.runs import atomic_files
+from pscale.runs.run_folders import prediction_file
+from pscale.runs.run_shape import mismatch
 
 FORMAT = 1
 

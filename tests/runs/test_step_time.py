@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pscale.results.step_time import steady, step_time, step_times
+from pscale.runs.step_time import steady, step_time, step_times
 
 
 def noise(count, seed=1):

@@ -4,8 +4,8 @@ import warnings
 import numpy as np
 import pytest
 
+from pscale.config.expressions import condition, evaluate, names_in
 from pscale.errors import UsageError
-from pscale.expressions import condition, evaluate, names_in
 
 NAMES = {
     "ranks": 4,

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pscale import atomic_files
+from pscale.runs import atomic_files
 
 
 def test_content_and_names_are_synced_before_anyone_relies_on_them(tmp_path, monkeypatch):
@@ -90,7 +90,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from pscale import atomic_files
+from pscale.runs import atomic_files
 for _ in range(300):
     atomic_files.write(Path(sys.argv[1]), sys.argv[2] * 100_000, synced=False)
 """

@@ -3,7 +3,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from pscale.results import store, sums
+from pscale.runs import store, sums
 
 
 def rows_of_steps(**columns):

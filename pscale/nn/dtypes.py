@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from pscale.config.training import ROUNDINGS, ROUNDOFF
+
 BYTES = {"float64": 8, "float32": 4, "fp16": 2, "bf16": 2}
-ROUNDOFF = {"fp16": 2.0**-11, "bf16": 2.0**-8}  # the most by which rounding changes a number, relative to it
-ROUNDINGS = 16  # of the largest value of a tensor: see docs/precision.md
 HALF_BYTES = 2  # bytes of such a number
 _WIDE = np.dtype(np.float32)
 COMPUTE_BYTES = _WIDE.itemsize  # numbers of fewer bytes are computed with in float32
@@ -36,11 +36,6 @@ def dtype_of(name: str) -> np.dtype[Any]:
 def tolerance(name: str) -> float:
     """Return how far two ways to compute with numbers of 16 bits may be from each other."""
     return ROUNDINGS * ROUNDOFF[name]
-
-
-def is_16_bit(name: str) -> bool:
-    """Tell whether the numbers called `name` have 16 bits, without loading their type."""
-    return name in ROUNDOFF
 
 
 def has_16_bits(dtype: DTypeLike) -> bool:
@@ -84,7 +79,7 @@ def _compiled(x: NDArray[Any], out: NDArray[Any]) -> str:
 def _kernels() -> ctypes.CDLL | None:
     """Return the compiled kernels; None where there are none, or older ones."""
     try:
-        library = ctypes.CDLL(str(Path(__file__).parent / "nn" / "kernels" / "_fused.so"))
+        library = ctypes.CDLL(str(Path(__file__).parent / "kernels" / "_fused.so"))
     except OSError:
         return None
     return library if hasattr(library, "narrow_fp16") else None
