@@ -8,7 +8,7 @@
 # make tour      measure the steps that docs/tour.md shows again, and draw them (a minute on an idle machine)
 # make bench     compare pscale with PyTorch, MPI and bare loops, and with the kept figures (25 minutes)
 # make wheel     build the sdist and the wheel, into dist
-# make manual    write docs/cli.md, the man page and docs/tables.md again, from the commands and columns
+# make manual    write docs/cli.md, the man page, tables of docs and suite.schema.json again, from the declarations
 # make validate  predict, write it down, measure: how far predictions hold (an hour, idle, networks need root; QUICK=1: 10 minutes)
 # make check     ruff, mypy, the import rules and the tests of make test
 #
@@ -113,7 +113,7 @@ wheel: .venv/installed-test
 	$(BIN)/python -m build --no-isolation
 
 manual: .venv/installed
-	$(BIN)/python -m pscale.cli.manual docs/cli.md packaging/pscale.1
+	$(BIN)/python -m pscale.cli.manual docs/cli.md packaging/pscale.1 docs/suites.md docs/runs.md suites/suite.schema.json
 	$(BIN)/python -m pscale.analysis.columns docs/tables.md
 
 validate: .venv/installed

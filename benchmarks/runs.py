@@ -24,6 +24,7 @@ from pathlib import Path
 import psutil
 
 from pscale.launch.journal import Journal
+from pscale.runs.run_events import Ended, Launched
 from pscale.runs.store import read_table
 
 LAUNCHER = """#!/bin/sh
@@ -93,8 +94,8 @@ def many(folder: Path, cases: int, scheduler: str) -> None:
     scratch = Journal.create(folder / "scratch", "noop", journal.document)
     start = time.perf_counter()
     for number in range(cases):
-        scratch.launched(("case", number), number)
-        scratch.ended(("case", number), "ok", "", 1.0)
+        scratch.note(Launched(case="case", repeat=number, order=number))
+        scratch.note(Ended(case="case", repeat=number, status="ok", reason="", wall_s=1.0))
     print(f"journal: {(time.perf_counter() - start) / cases * 1e3:.2f} ms per case, synced twice")
 
 

@@ -58,12 +58,12 @@ from validate_suites import (
 )
 
 from pscale.analysis.frames import Run, load
+from pscale.cli.predict import probed
 from pscale.cli.prepare import SuiteOptions
 from pscale.cli.prepare import load as load_target
-from pscale.cli.probe import probed
 from pscale.config import Case
 from pscale.errors import PscaleError
-from pscale.launch.calibration import calibrate, measured
+from pscale.launch.blas import calibrate, measured
 from pscale.launch.machine import inspect
 from pscale.parallel.recompute import executed_flops
 from pscale.predict.costs import Costs

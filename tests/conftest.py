@@ -85,7 +85,7 @@ def own_cache(tmp_path_factory):
 def patience():
     """Wait for programs that answer at once as long as other work on the machine may take."""
     with pytest.MonkeyPatch.context() as patch:
-        for limit in ("launcher._ANSWER_LIMIT_S", "doctor.mpi._LIMIT_S", "provenance._GIT_LIMIT_S"):
+        for limit in ("launcher._ANSWER_LIMIT_S", "doctor._LIMIT_S", "provenance._GIT_LIMIT_S"):
             patch.setattr(f"pscale.launch.{limit}", LIMIT_S)
         yield
 

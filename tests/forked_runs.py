@@ -14,7 +14,8 @@ SERVER = """
 import ctypes, json, os, sys, traceback
 from pathlib import Path
 import pscale.analysis.frames, pscale.cli.app, pscale.cli.run, pscale.runs.store, pscale.suite
-from pscale.cli import main, publish_process
+from pscale.cli import main
+from pscale.cli import report
 from pscale.report.publish import drawing
 drawing()
 pscale.cli.run._look = lambda *_: None  # half a second

@@ -29,9 +29,8 @@ from pscale.cli.app import app
 from pscale.suite import shipped
 from pscale.suite.expand import expand
 from pscale.suite.fields import LEAVES, fields_at, full_name
-from pscale.suite.load import load_references, load_suite
+from pscale.suite.load import find_site, load_references, load_suite
 from pscale.suite.network import load_network
-from pscale.suite.site import find_site
 
 ROOT = Path(__file__).parent.parent
 CI = ROOT / "packaging" / "github-action"

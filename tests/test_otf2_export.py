@@ -8,7 +8,7 @@ import pytest
 
 from pscale.analysis.frames import load
 from pscale.analysis.timeline import traced
-from pscale.cli.export import export
+from pscale.cli.trace import export
 
 RUN = Path(__file__).parents[1] / "reports" / "gallery" / "pipeline"
 CASES = [launch.case for launch in traced(load(RUN))]

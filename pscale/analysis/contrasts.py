@@ -24,7 +24,7 @@ from pscale.analysis.steps import waits_for_stages
 from pscale.analysis.threads import lost
 from pscale.analysis.wording import in_common
 from pscale.config import JOINT
-from pscale.config.injection import stored_words
+from pscale.config.case import stored_words
 from pscale.config.workload import WALL
 
 _SMALL = 0.01  # of the step: a smaller loss is not worth a name

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pscale.analysis.frames import NAMING, Run
-from pscale.runs.documents import provenance_of
+from pscale.runs.store import provenance_of
 
 _PASSING = ("load_average", "steal_s")  # of the moment
 _BLAS = ("blas", "blas_version", "blas_architecture", "blas_threading", "blas_library")  # of a rank

@@ -13,7 +13,7 @@ from pscale.config import Workload, from_dict
 from pscale.config.case import RECORDED
 from pscale.config.metrics import conversion
 from pscale.config.workload import MATCH, ONCE, WALL, WATCH
-from pscale.runs.documents import provenance_of
+from pscale.runs.store import provenance_of
 
 
 def merits(run: Run) -> list[dict[str, Any]]:

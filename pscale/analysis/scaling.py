@@ -12,8 +12,7 @@ from pscale.analysis.columns import Row
 from pscale.analysis.frames import Run, grouped, of_counted, records
 from pscale.analysis.merits import workloads
 from pscale.analysis.stats import Estimate, Sample, base_of, lower_median, ratio, samples, work_ratio
-from pscale.config.case import UNCOUNTED
-from pscale.config.injection import stored_words
+from pscale.config.case import UNCOUNTED, stored_words
 from pscale.config.workload import WATCH
 
 FINE = ("ok", "skipped")  # a case that this machine has no memory for is left out by a rule, not by a fault

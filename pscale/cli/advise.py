@@ -15,11 +15,10 @@ from pscale.analysis import messages
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.cli.console import new_console, say
-from pscale.cli.memory_fit import MemoryFit
-from pscale.cli.predict import profile_of, recorded_in
+from pscale.cli.costs import MemoryFit
+from pscale.cli.predict import check_probe, probed, profile_of, recorded_in
 from pscale.cli.prepare import SuiteOptions
 from pscale.cli.prepare import load as load_suite
-from pscale.cli.probe import check_probe, probed
 from pscale.cli.run import RunOptions, measure
 from pscale.config import Case
 from pscale.errors import LaunchError, PlanError, UsageError, writing

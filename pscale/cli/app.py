@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
 from importlib import import_module
@@ -18,7 +18,6 @@ import typer
 from pscale import __version__
 from pscale.cli import fail
 from pscale.cli import options as o
-from pscale.cli.examples import epilog
 from pscale.errors import LaunchError, PscaleError, UsageError
 from pscale.runs.run_folders import run_folder
 
@@ -32,12 +31,25 @@ app = typer.Typer(
 
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 BEFORE, MEASURE, READ, COMPARE = "Before a run", "Measure", "Read", "Compare and guard"
+EXAMPLES: dict[str, Mapping[str, str]] = {}  # by command
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def _command(name: str, panel: str, **settings: bool) -> Callable[[Command], Command]:
-    """Return what makes a command, with its examples, of a function; `settings` are those of Click."""
-    return app.command(name, rich_help_panel=panel, epilog=epilog(name), context_settings=settings or None)
+def _command(name: str, panel: str, *examples: str, **settings: bool) -> Callable[[Command], Command]:
+    """Return what makes a command of a function; `settings` are those of Click.
+
+    Examples are what one types, then its purpose; they are paragraphs where help is plain, which joins lines.
+    """
+    EXAMPLES[name] = dict(example.split("  # ") for example in examples)
+    between = "\n\n" if os.environ.get("NO_COLOR") else "\n"
+    epilog = between.join(("Examples:", *example_lines(EXAMPLES[name])))
+    return app.command(name, rich_help_panel=panel, epilog=epilog, context_settings=settings or None)
+
+
+def example_lines(examples: Mapping[str, str]) -> list[str]:
+    """Return examples, a line each."""
+    width = max(map(len, examples))
+    return [f"{typed:<{width}}  # {purpose}" for typed, purpose in examples.items()]
 
 
 @app.callback(invoke_without_command=True)
@@ -49,7 +61,7 @@ def _root(context: typer.Context, version: o.Version = False, debug: o.Debug = F
         typer.echo(context.get_help())
 
 
-@_command("doctor", BEFORE)
+@_command("doctor", BEFORE, "pscale doctor  # is this machine fit for measuring?")
 def doctor(
     as_json: o.AsJson = False, blas: o.Blas = False, hosts: o.Hosts = None, reports: o.Reports = o.REPORTS
 ) -> None:
@@ -61,7 +73,7 @@ def doctor(
     raise typer.Exit(command.doctor(reports, o.host_list(hosts), as_json=as_json))
 
 
-@_command("suites", BEFORE)
+@_command("suites", BEFORE, "pscale suites  # what is ready to run")
 def suites(as_json: o.AsJson = False) -> None:
     """List the shipped suites: the question that each answers, its cases and launches on this machine."""
     from pscale.cli import suites as command
@@ -69,7 +81,7 @@ def suites(as_json: o.AsJson = False) -> None:
     command.list_suites(as_json=as_json)
 
 
-@_command("init", BEFORE)
+@_command("init", BEFORE, "pscale init weak wide.yaml  # copy the suite weak to wide.yaml, to edit")
 def init(suite: o.ShippedSuite, file: o.NewSuite = None) -> None:
     """Copy a shipped suite to a file to edit."""
     from pscale.cli import suites as command
@@ -77,7 +89,13 @@ def init(suite: o.ShippedSuite, file: o.NewSuite = None) -> None:
     command.init(suite, file)
 
 
-@_command("show", BEFORE)
+@_command(
+    "show",
+    BEFORE,
+    "pscale show weak  # cases and their costs",
+    "pscale show weak --set model.width=512  # the same, wider",
+    "pscale show pipeline --schedule  # work of each stage",
+)
 def show(
     suite: o.SuitePath,
     overrides: o.Overrides = None,
@@ -96,7 +114,13 @@ def show(
     command.show(suite, chosen, o.REPORTS, figure=figure, as_json=as_json, memory=memory, schedule=schedule)
 
 
-@_command("run", MEASURE)
+@_command(
+    "run",
+    MEASURE,
+    "pscale run weak strong  # measure and report",
+    "pscale run weak --only 'ranks <= 2'  # some cases",
+    "pscale run weak --set inject.delay=10ms  # with a slow rank",
+)
 def run(
     suites: o.SuitePaths,
     overrides: o.Overrides = None,
@@ -113,6 +137,7 @@ def run(
     quick: o.Quick = False,
     precise: o.Precise = False,
     record: o.Record = False,
+    events: o.Events = None,
 ) -> None:
     """Measure every case of the suites, then report. Continues an unfinished run of the same suite.
 
@@ -132,11 +157,20 @@ def run(
         dry_run=dry_run,
         wait_idle=wait_idle,
         record=o.HISTORY if record else None,
+        events=events,
     )
     raise typer.Exit(command.run(suites, chosen, options))
 
 
-@_command("scale", MEASURE, allow_interspersed_args=False)  # options end at the program's name
+@_command(
+    "scale",
+    MEASURE,
+    "pscale scale -- ./mine 800  # strong scaling",
+    "pscale scale --weak -- ./mine '{800 * ranks}'  # weak scaling",
+    "pscale scale --set n=4,8 -- python mine.py '{n}'  # two series",
+    "pscale scale --save mine.yaml -- ./mine 800  # the suite, to edit",
+    allow_interspersed_args=False,
+)  # options end at the program's name
 def scale(
     program: o.Program = None,
     ranks: o.StudyRanks = None,
@@ -149,7 +183,7 @@ def scale(
     warmup: o.Warmup = 0,
     watch: o.WatchToo = True,
     threads: o.WatchThreads = 1,
-    bind: o.WatchBind = o.Bind.core,
+    bind: o.WatchBind = "core",
     launcher: o.ScaleLauncher = "auto",
     oversubscribe: o.Oversubscribe = False,
     site: o.SiteName = None,
@@ -176,7 +210,7 @@ def scale(
 
     if not program:
         raise UsageError("name a program: pscale scale --ranks 1,2,4 -- ./a.out")
-    launch = {"bind": bind.value, "launcher": launcher, "oversubscribe": oversubscribe, "warmup": warmup}
+    launch = {"bind": bind, "launcher": launcher, "oversubscribe": oversubscribe, "warmup": warmup}
     options = command.ScaleOptions(
         ranks=ranks,
         weak=weak,
@@ -198,7 +232,12 @@ def scale(
     raise typer.Exit(command.scale(program, options, run_options))
 
 
-@_command("import", MEASURE)
+@_command(
+    "import",
+    MEASURE,
+    "pscale import table.csv --ranks P --time 'Time [s]'  # a table of launches",
+    "pscale import t.csv --ranks P --time T --param n=N  # a series for each n",
+)
 def import_(
     table: o.TableFile,
     ranks: o.RanksColumn,
@@ -234,7 +273,7 @@ def import_(
     raise typer.Exit(command.import_table(table, columns, reports, reported=report))
 
 
-@_command("status", MEASURE)
+@_command("status", MEASURE, "pscale status --watch  # launches and jobs until the run has finished")
 def status(
     path: o.RunPath = None, reports: o.Reports = o.REPORTS, as_json: o.AsJson = False, watch: o.Watch = False
 ) -> None:
@@ -244,7 +283,7 @@ def status(
     raise typer.Exit(command.status(run_folder(path, reports), as_json=as_json, watch=watch))
 
 
-@_command("cancel", MEASURE)
+@_command("cancel", MEASURE, "pscale cancel reports/weak/RUN  # finished launches are kept")
 def cancel(path: o.RunPath = None, reports: o.Reports = o.REPORTS) -> None:
     """Cancel the jobs of a run. Finished launches are kept; `pscale run` continues with the rest."""
     from pscale.cli import status as command
@@ -252,7 +291,7 @@ def cancel(path: o.RunPath = None, reports: o.Reports = o.REPORTS) -> None:
     raise typer.Exit(command.cancel(run_folder(path, reports)))
 
 
-@_command("list", READ)
+@_command("list", READ, "pscale list --suite weak -n 5  # the five newest runs of a suite")
 def list_runs(
     reports: o.Reports = o.REPORTS, suite: o.OfSuite = None, most: o.Most = None, as_json: o.AsJson = False
 ) -> None:
@@ -262,14 +301,21 @@ def list_runs(
     command.list_runs(reports, suite, most=most, as_json=as_json)
 
 
-@_command("predict", BEFORE)
+@_command(
+    "predict",
+    BEFORE,
+    "pscale predict weak --from RUN --ranks 64,4096  # on more ranks",
+    "pscale predict weak --from RUN --network cluster.yaml  # on another network",
+    "pscale predict weak --from RUN --probe 30s  # at new shapes",
+    "pscale predict weak --from RUN --tokens 300B --price 2  # time and cost",
+)
 def predict(
     suite: o.SuitePath,
     profiled: o.ProfiledIfAny = None,
     probe: o.Probe = None,
     bare: o.BareCalls = None,
     network: o.NetworkFile = None,
-    engine: o.WithEngine = o.Engine.vector,
+    engine: o.WithEngine = "vector",
     ranks: o.OnRanks = None,
     draws: o.Draws = 200,
     tokens: o.Tokens = None,
@@ -303,7 +349,12 @@ def predict(
     command.predict(suite, SuiteOptions(overrides=overrides or [], only=only), reports, options)
 
 
-@_command("advise", BEFORE)
+@_command(
+    "advise",
+    BEFORE,
+    "pscale advise strong --from RUN --ranks 8  # the 5 best, measured",
+    "pscale advise strong --from RUN --ranks 64 --measure 0  # only predicted",
+)
 def advise(
     suite: o.SuitePath,
     profiled: o.ProfiledRun,
@@ -337,13 +388,20 @@ def advise(
     command.advise(suite, SuiteOptions(overrides=overrides or [], only=only), options)
 
 
-@_command("report", READ)
+@_command(
+    "report",
+    READ,
+    "pscale report  # the newest run in brief",
+    "pscale report --full  # with all tables",
+    "pscale report --what-if 'all: {latency: 5us}'  # on another network",
+    "pscale report --format csv reports/weak/RUN  # for other programs",
+)
 def report(
     paths: o.RunPaths = None,
-    as_format: o.AsFormat = o.Format.terminal,
+    as_format: o.AsFormat = "terminal",
     figures: o.Figures = True,
     figure_format: o.FigureFormats = None,
-    style: o.Style = o.FigureStyle.screen,
+    style: o.Style = "screen",
     full: o.Full = False,
     plot: o.Plot = False,
     what_if: o.WhatIf = None,
@@ -367,8 +425,8 @@ def report(
     paths = [run_folder(path, reports) for path in paths or ()] or [run_folder(None, reports)]
     bare = bare and run_folder(bare, reports)
     evidence = evidence or target is not None or units is not None
-    formats = [str(name) for name in figure_format or []] if figures else None
-    leaves_files = as_format == o.Format.terminal and style == o.FigureStyle.screen
+    formats = [str(name) for name in figure_format or ()] if figures else None
+    leaves_files = as_format == "terminal" and style == "screen"
     plain = leaves_files and len(paths) == 1 and not (what_if or predict or bare or evidence)
     sources = Sources.of(paths[0], formats) if plain else None
     told = sources.drawn() if sources is not None else None
@@ -385,18 +443,23 @@ def report(
         from pscale.cli import report as command
 
         pictures = command.Pictures(
-            formats=formats, style=style.value, plot=plot, sources=sources, drawn=drawn, hint=hint
+            formats=formats, style=style, plot=plot, sources=sources, drawn=drawn, hint=hint
         )
         options = (what_if or [], predict or [], bare, drawer)
         proposal = Proposal(target or Proposal().target, units) if evidence else None
-        command.report(paths, reports, as_format.value, pictures, *options, full=full, proposal=proposal)
+        command.report(paths, reports, as_format, pictures, *options, full=full, proposal=proposal)
 
 
-@_command("compare", COMPARE)
+@_command(
+    "compare",
+    COMPARE,
+    "pscale compare A B --fail-if slower:3%  # two runs; exit code 1 if B is slower",
+    "pscale compare A  # the variants of one run",
+)
 def compare(
     a: o.BaselineRun,
     b: o.OtherRun = None,
-    as_format: o.AsTables = o.TableFormat.terminal,
+    as_format: o.AsTables = "terminal",
     fail_if: o.FailIf = None,
     relevant: o.Relevant = None,
     reports: o.Reports = o.REPORTS,
@@ -405,17 +468,22 @@ def compare(
     from pscale.cli import check as command
 
     baseline, other = run_folder(a, reports), b and run_folder(b, reports)
-    raise typer.Exit(command.compare(baseline, other, as_format.value, fail_if or [], relevant))
+    raise typer.Exit(command.compare(baseline, other, as_format, fail_if or [], relevant))
 
 
-@_command("check", COMPARE)
+@_command(
+    "check",
+    COMPARE,
+    "pscale check --junit results.xml  # do its expectations hold?",
+    "pscale check --update --reference nightly.yaml  # keep references",
+)
 def check(
     path: o.RunPath = None,
     reference: o.References = None,
     update: o.Update = False,
     junit: o.Junit = None,
     reports: o.Reports = o.REPORTS,
-    as_format: o.AsCheck = o.CheckFormat.terminal,
+    as_format: o.AsCheck = "terminal",
     as_json: o.AsJson = False,
 ) -> None:
     """Check a run against its suite's expectations and reference values.
@@ -426,22 +494,29 @@ def check(
 
     folder, files = run_folder(path, reports), reference or []
     if not update:
-        written = o.CheckFormat.json if as_json else as_format
-        code = command.check(folder, reference_files=files, junit=junit, as_format=written.value)
+        written = "json" if as_json else as_format
+        code = command.check(folder, reference_files=files, junit=junit, as_format=written)
         raise typer.Exit(code)
-    if junit or as_json or as_format != o.CheckFormat.terminal or len(files) > 1:
+    if junit or as_json or as_format != "terminal" or len(files) > 1:
         raise UsageError("--update writes one file and checks nothing; --reference FILE names it")
     raise typer.Exit(command.update(folder, files[0] if files else None))
 
 
-@_command("history", COMPARE)
+@_command(
+    "history",
+    COMPARE,
+    "pscale history add  # add the newest run",
+    "pscale history weak  # what became slower, and when",
+    "pscale history weak --check  # exit code 1 if the newest is worse",
+    "pscale history weak --accept 'new MPI'  # the new speed is normal from now on",
+)
 def history(
     words: o.HistoryWords = None,
     check: o.CheckNewest = False,
     accept: o.Accept = None,
     cases: o.AcceptedCases = None,
     relevant: o.Relevant = None,
-    as_format: o.AsFormat = o.Format.terminal,
+    as_format: o.AsFormat = "terminal",
     folder: o.HistoryFolder = o.HISTORY,
     reports: o.Reports = o.REPORTS,
 ) -> None:
@@ -461,7 +536,7 @@ def history(
     code = command.history(
         words or [],
         folder,
-        as_format.value,
+        as_format,
         check=check,
         accept=accept,
         cases=cases or [],
@@ -470,7 +545,7 @@ def history(
     raise typer.Exit(code)
 
 
-@_command("trace", READ)
+@_command("trace", READ, "pscale trace --steps 3-5 -o trace.json.gz  # for ui.perfetto.dev")
 def trace(
     path: o.RunPath = None,
     case: o.CaseName = None,
@@ -492,7 +567,13 @@ def trace(
         command.draw(folder, case, launch, command.window(steps), figure)
 
 
-@_command("export", READ)
+@_command(
+    "export",
+    READ,
+    "pscale export --format goal  # the newest run for LogGOPSim",
+    "pscale export RUN --format chakra --steps 0-3  # some steps for ASTRA-sim",
+    "pscale export RUN --format extrap  # all launches for Extra-P",
+)
 def export(
     as_format: o.AsExport,
     path: o.RunPath = None,
@@ -503,18 +584,24 @@ def export(
     reports: o.Reports = o.REPORTS,
 ) -> None:
     """Export a run to other tools: simulators, trace viewers, model fitting."""
-    from pscale.cli import export as command
+    from pscale.cli import trace as command
     from pscale.cli.trace import window
 
-    command.export(run_folder(path, reports), as_format.value, case, launch, window(steps), output)
+    command.export(run_folder(path, reports), as_format, case, launch, window(steps), output)
 
 
-@_command("watch", MEASURE, allow_interspersed_args=False)  # options end at the program's name
+@_command(
+    "watch",
+    MEASURE,
+    "pscale watch -n 4 -- ./a.out --size 100  # any MPI program",
+    "pscale watch -n 2 -- python train.py  # or a Python program",
+    allow_interspersed_args=False,
+)  # options end at the program's name
 def watch(
     program: o.Program = None,
     ranks: o.WatchRanks = 2,
     threads: o.WatchThreads = 1,
-    bind: o.WatchBind = o.Bind.core,
+    bind: o.WatchBind = "core",
     launcher: o.Launcher = "auto",
     hosts: o.Hosts = None,
     time_limit: o.TimeLimit = None,
@@ -536,7 +623,7 @@ def watch(
     options = command.WatchOptions(
         ranks=ranks,
         threads=threads,
-        bind=bind.value,
+        bind=bind,
         launcher=launcher,
         hosts=o.host_list(hosts),
         time_limit_s=o.seconds("--time-limit", time_limit) if time_limit is not None else None,
@@ -547,7 +634,7 @@ def watch(
     raise typer.Exit(command.watch(program, options))
 
 
-@_command("verify", BEFORE)
+@_command("verify", BEFORE, "pscale verify strategies  # every plan equals the serial program")
 def verify(
     suite: o.SuitePath,
     overrides: o.Overrides = None,
@@ -565,12 +652,12 @@ def verify(
     raise typer.Exit(command.verify(suite, chosen, reports, every_tensor=every_tensor, as_json=as_json))
 
 
-@_command("schema", BEFORE)
-def schema() -> None:
+@_command("schema", BEFORE, "pscale schema > suite.schema.json  # completion and checks in an editor")
+def schema(events: o.OfEvents = False) -> None:
     """Print the JSON Schema of a suite, for editors."""
-    from pscale.suite.schema import editor_schema
+    from pscale.suite.schema import editor_schema, event_schema
 
-    typer.echo(json.dumps(editor_schema(), indent=2))
+    typer.echo(json.dumps(event_schema() if events else editor_schema(), indent=2))
 
 
 def _with_command(words: Sequence[str]) -> typer.Typer:

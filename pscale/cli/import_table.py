@@ -19,14 +19,13 @@ from pscale.errors import UsageError
 from pscale.launch.journal import Journal
 from pscale.report.answer import Answer
 from pscale.runs import atomic_files
-from pscale.runs.documents import planned_columns
-from pscale.runs.store import write_part
-from pscale.suite.derive import unlimited
+from pscale.runs.run_events import Closed, Ended
+from pscale.runs.store import planned_columns, write_part
+from pscale.suite.derive import suite_text, unlimited
 from pscale.suite.document import document_of
 from pscale.suite.expand import expand
 from pscale.suite.load import load_suite
 from pscale.suite.problems import nearest
-from pscale.suite.written import suite_text
 
 _SEPARATORS = "\t;,|"
 _MOST_BYTES = 64 << 20
@@ -80,7 +79,7 @@ def import_table(file: Path, columns: Columns, reports: Path, *, reported: bool)
         key = _key(launch)
         _write(journal, cases[key], (repeats[key], index), launch, columns)
         repeats[key] += 1
-    journal.note("closed")
+    journal.note(Closed())
     answers: list[Answer] = []
     options = RunOptions(reports=reports, report=reported)
     code = published(journal, options, new_console(stderr=True), answers)
@@ -283,4 +282,4 @@ def _write(journal: Journal, case: Case, numbers: tuple[int, int], launch: _Laun
         write_part(journal.data, "figures", case.id, repeat, rows)
     ended["provenance"] = json.dumps({})
     write_part(journal.data, "cases", case.id, repeat, [{**planned_columns(case), **ended}])
-    journal.ended((case.id, repeat), str(ended["status"]), reason, 0.0)
+    journal.note(Ended(case=case.id, repeat=repeat, status=str(ended["status"]), reason=reason, wall_s=0.0))

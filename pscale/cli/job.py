@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pscale.cli import fail, tell
-from pscale.cli.launches import outcome_of, planned, write_row
-from pscale.cli.memory_fit import memory_fits, refusals
-from pscale.cli.rounds import Rounds
+from pscale.cli.costs import memory_fits, refusals
+from pscale.cli.launches import Rounds, planned, settle
 from pscale.cli.workload_tables import watching
 from pscale.errors import INTERRUPTED, LaunchError, PscaleError
 from pscale.launch import blas, jobs, machine, runner
@@ -22,6 +21,7 @@ from pscale.launch.runner import CaseLaunch
 from pscale.launch.selection import select
 from pscale.launch.target import detect_site
 from pscale.runs import atomic_files
+from pscale.runs.run_events import Ended
 
 _RESERVE_S = 10.0  # before the end of the job
 _END_DELAY_S = 3.0  # the scheduler may end the ranks before this process
@@ -60,21 +60,19 @@ def _launch(journal: Journal, work_order: dict[str, Any]) -> None:
     rounds = Rounds(journal, own) if journal.document.get("auto") else None
     turn = _Turn(journal, work_order["job"], time.monotonic() + work_order["time_limit_s"] - _RESERVE_S)
 
-    def on_end(launch: CaseLaunch, outcome: Outcome) -> Outcome:
+    def settled(launch: CaseLaunch, outcome: Outcome) -> Ended:
         if outcome.status == "failed":  # by what ends the job? Then an interrupt follows
             time.sleep(_END_DELAY_S)
-        row = write_row(journal, launch, outcome, fits[launch.case.id].columns)
-        kept = outcome_of(outcome, row)
-        tell(f"{launch.case.label} #{launch.repeat + 1}: {kept.status} {kept.reason}".rstrip())
-        return kept
+        end = settle(journal, fits, launch, outcome)
+        tell(f"{launch.case.label} #{launch.repeat + 1}: {end.status} {end.reason}".rstrip())
+        return end
 
     runner.run(
         journal,
         todo,
         launcher,
         nodes,
-        on_start=lambda _: None,
-        on_end=on_end,
+        settle=settled,
         refused=refusals(fits, no_blas, starts_here=True),
         attempts=runner.ATTEMPTS_IN_JOBS,
         tell=tell,

@@ -1,20 +1,28 @@
-"""docs/cli.md and the man page, made from the commands: `make manual` writes both again."""
+"""What docs and the man page say of commands, fields and events: `make manual` writes them again."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from typer.main import get_command
 
 from pscale import __version__, errors
-from pscale.cli.app import app
-from pscale.cli.examples import examples_of
+from pscale.cli.app import EXAMPLES, app, example_lines
+from pscale.config.choices import MOST, AnyValue, Bytes, Number, OneOf, Text
+from pscale.config.metrics import METRICS
+from pscale.runs.run_events import KINDS
+from pscale.suite.fields import Field, documentation, fields_of, fields_of_any_kind, group_at, kinds_of
+from pscale.suite.file import Sweep
+from pscale.suite.schema import editor_schema
 
 _ENDS = {
     0: "All is well.",
@@ -43,7 +51,7 @@ class Entry:
     usage: str
     paragraphs: Sequence[str]
     words: Sequence[Word]
-    examples: Sequence[tuple[str, str]]
+    examples: Mapping[str, str]
 
 
 def entries() -> list[Entry]:
@@ -53,7 +61,7 @@ def entries() -> list[Entry]:
     groups = list(dict.fromkeys(command.rich_help_panel for command in commands))
     grouped = [each for group in groups for each in commands if each.rich_help_panel == group]
     return [
-        _entry(root, "pscale", "Every command", ["COMMAND …"], ()),
+        _entry(root, "pscale", "Every command", ["COMMAND …"], {}),
         *(_command_entry(command) for command in grouped),
     ]
 
@@ -61,12 +69,12 @@ def entries() -> list[Entry]:
 def _command_entry(command: Any) -> Entry:
     arguments = [each for each in command.params if each.param_type_name == "argument"]
     names = [_argument(each) if each.required else f"[{_argument(each)}]" for each in arguments]
-    examples = examples_of(command.name)
+    examples = EXAMPLES[command.name]
     return _entry(command, f"pscale {command.name}", command.rich_help_panel, names, examples)
 
 
 def _entry(
-    command: Any, name: str, group: str, arguments: Sequence[str], examples: Sequence[tuple[str, str]]
+    command: Any, name: str, group: str, arguments: Sequence[str], examples: Mapping[str, str]
 ) -> Entry:
     has_options = any(each.param_type_name == "option" for each in command.params)
     return Entry(
@@ -127,9 +135,7 @@ def _page(commands: Sequence[Entry]) -> Iterator[str]:
             yield "| | |\n|---|---|"
         yield from (f"| `{_cell(word.typed)}` | {_cell(word.meaning)} |" for word in entry.words)
         if entry.examples:
-            width = max(len(typed) for typed, _ in entry.examples)
-            lines = (f"{typed:<{width}}  # {purpose}" for typed, purpose in entry.examples)
-            yield "\n".join(("\n```sh", *lines, "```"))
+            yield "\n".join(("\n```sh", *example_lines(entry.examples), "```"))
     yield "\n## Exit codes\n\n| | |\n|---|---|"
     yield from (f"| {code} | {meaning} |" for code, meaning in _ENDS.items())
 
@@ -156,7 +162,7 @@ def _man_page(commands: Sequence[Entry]) -> Iterator[str]:
         yield from (f".TP\n\\fB{_roff(word.typed)}\\fR\n{_roff(word.meaning)}" for word in entry.words)
         if entry.examples:
             yield ".PP\nExamples:"
-        yield from (f".TP\n{_roff(typed)}\n{_roff(purpose)}" for typed, purpose in entry.examples)
+        yield from (f".TP\n{_roff(typed)}\n{_roff(purpose)}" for typed, purpose in entry.examples.items())
     yield ".SH EXIT STATUS"
     yield from (f".TP\n{code}\n{_roff(str(meaning))}" for code, meaning in _ENDS.items())
 
@@ -168,7 +174,121 @@ def _roff(text: str) -> str:
     return re.sub(r"`([^`]+)`", r"\\fB\1\\fR", plain)
 
 
+_TABLE = re.compile(r"<!-- (fields|metrics|events)(?:: ([a-z.]+))? -->\n(?:\|.*\n)*")
+_PLAIN = {str: "text", bool: "true or false", int: "whole number", float: "number", NoneType: "null"}
+_UNITS = {"bytes": "size", "s": "time", "share": "share"}
+_SIZES = ((1 << 20, "MiB"), (1 << 10, "KiB"), (1, ""))
+_UNSAID = (MOST, get_args(Bytes)[1].le)  # bounds that the page states once, for all fields
+
+
+def with_tables(page: str) -> str:
+    """Return the page with each table below a mark such as `<!-- fields: plan -->` made from declarations."""
+
+    def table(mark: re.Match[str]) -> str:
+        others = {"metrics": _metrics, "events": _events}
+        path = tuple(filter(None, (mark[2] or "").split(".")))
+        rows = others[mark[1]]() if mark[1] in others else _fields(path)
+        return mark[0].partition("\n")[0] + "\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+    return _TABLE.sub(table, page)
+
+
+def _metrics() -> Iterator[Sequence[str]]:
+    yield from (("metric", "units", "meaning"), ("---", "---", "---"))
+    for name, metric in METRICS.items():
+        yield f"`{name}`", ", ".join(metric.units), metric.meaning
+
+
+def _events() -> Iterator[Sequence[str]]:
+    yield from (("event", "field", "meaning"), ("---", "---", "---"))
+    for name, kind in KINDS.items():
+        said = documentation(kind)
+        yield f"`{name}`", "", inspect.getdoc(kind) or ""
+        yield from (("", f"`{each.name}`", said[each.name]) for each in dataclasses.fields(kind))
+
+
+def _fields(path: tuple[str, ...]) -> Iterator[Sequence[str]]:
+    group = group_at(path)
+    assert group is not None, f"the page names a group {path} that is not declared"
+    kinds = kinds_of(group)
+    heading = ("field", *["kinds"] * (kinds != ("",)), "type", "default", "meaning")
+    yield from (heading, ["---"] * len(heading))
+    said = documentation(group)
+    for name, field in fields_of_any_kind(group).items():
+        having = [kind for kind in kinds if name in fields_of(group, kind)]
+        required = name == "kind" or field.default is dataclasses.MISSING
+        default = "required" if required else f"`{default_text(field)}`"
+        meaning = said.get(field.member) or _first_sentence(field.group or Sweep)
+        yield f"`{name}`", *[", ".join(having)] * (kinds != ("",)), _type(field.hint), default, meaning
+
+
+def _first_sentence(group: type) -> str:
+    return re.split(r"[:;.]", inspect.getdoc(group) or "")[0] + "."
+
+
+def _type(hint: Any) -> str:
+    """Say in words what a field may hold."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        marked = [text for mark in arguments[1:] if (text := _marked(arguments[0], mark))]
+        return marked[0] if marked else _type(arguments[0])
+    if origin is Literal:
+        return ", ".join(f"`{word}`" for word in arguments)
+    if origin is tuple:
+        return f"list, each {_type(arguments[0])}"
+    if origin is Mapping:
+        held = arguments[1]
+        values = any(isinstance(mark, AnyValue) for mark in get_args(held))
+        return f"{'groups' if dataclasses.is_dataclass(held) else 'values' if values else 'texts'} by name"
+    if origin in (Union, UnionType):
+        return " or ".join(map(_type, arguments))
+    return _PLAIN.get(hint, "group")
+
+
+def _marked(hint: Any, mark: Any) -> str:
+    if isinstance(mark, Text):
+        return mark.expected
+    if isinstance(mark, OneOf):
+        return "see the table below"
+    if not isinstance(mark, Number):
+        return ""
+    bounds = {"≥": mark.ge, ">": mark.gt, "<": mark.lt, "≤": None if mark.le in _UNSAID else mark.le}
+    said = ", ".join(f"{sign} {bound:,}" for sign, bound in bounds.items() if bound is not None)
+    words = "".join(f", or `{word}`" for word, _ in mark.words)
+    return f"{_UNITS.get(mark.unit) or _PLAIN.get(hint, 'number')} {said}{words}"
+
+
+def default_text(field: Field) -> str:
+    """Write a default as a suite would."""
+    value = field.default
+    if dataclasses.is_dataclass(value) or isinstance(value, Sweep):
+        return f"{{kind: {value.kind}}}" if hasattr(value, "kind") else "{}"
+    if isinstance(value, tuple | dict):
+        return "{}" if value == {} else "[]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if field.unit:
+        return _quantity(value, field.unit)
+    return str(value) or '""'
+
+
+def _quantity(value: float, unit: str) -> str:
+    if unit == "bytes":
+        return next(f"{value // size:g}{name}" for size, name in _SIZES if value % size == 0)
+    if unit == "share":
+        return f"{100 * value:g}%"
+    return f"{value / 60:g}m" if value and value % 60 == 0 else f"{value:g}s"
+
+
+def written(file: Path) -> str:
+    """Return what a file says that is written again: the commands, the tables of a page, or the schema."""
+    if file.suffix == ".json":
+        return json.dumps(editor_schema(), indent=2) + "\n"
+    if file.suffix == ".1":
+        return man_page(entries())
+    return page(entries()) if file.name == "cli.md" else with_tables(file.read_text(encoding="utf-8"))
+
+
 if __name__ == "__main__":
     for file in map(Path, sys.argv[1:]):
-        written = page(entries()) if file.suffix == ".md" else man_page(entries())
-        file.write_text(written, encoding="utf-8")
+        file.write_text(written(file), encoding="utf-8")

@@ -1,16 +1,92 @@
-"""Arguments and options of the commands, each declared once, and the choices that some have."""
+"""What a shell offers while a command is typed: suites, runs, cases, fields. Whatever goes wrong, nothing."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
-from pscale.cli import complete
-from pscale.errors import UsageError
+from pscale.errors import ResultsError, UsageError
+from pscale.runs import atomic_files
+from pscale.runs.run_folders import run_folder, run_folders
+from pscale.suite import shipped as shipped_suites
+
+_MOST = 200  # more are no help
+
+
+def suites(incomplete: str) -> list[str]:
+    """Return YAML files where the word points, and at first the shipped suites too."""
+    return [*_below(incomplete, lambda path: path.suffix in (".yaml", ".yml")), *shipped(incomplete)]
+
+
+def shipped(incomplete: str) -> list[str]:
+    """Return the names of shipped suites."""
+    return _starting(shipped_suites.suites(), incomplete)
+
+
+def runs(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return suites that have runs under `--reports`, and the runs, newest first; else what a folder has."""
+    root = Path(str(ctx.params.get("reports") or REPORTS))
+    found = sorted(run_folders(root), key=lambda folder: folder.name, reverse=True)[:_MOST]
+    suites_ = sorted({folder.parent.name for folder in found})
+    known = [word for word in (*suites_, *map(str, found)) if word.startswith(incomplete)]
+    return known or _below(incomplete, lambda path: (path / "run.json").exists())
+
+
+def cases(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Return the ids of the cases of the run that is named before, or of the newest, with their labels."""
+    named = ctx.params.get("path")
+    root = Path(str(ctx.params.get("reports") or REPORTS))
+    try:
+        folder = run_folder(Path(str(named)) if named else None, root)
+        listed = atomic_files.read_json(folder / "run.json")["cases"]
+        known = [(str(case["id"]), str(case.get("label", ""))) for case in listed]
+    except (OSError, ValueError, KeyError, TypeError, ResultsError):
+        return []
+    return [(case, label) for case, label in known if case.startswith(incomplete)][:_MOST]
+
+
+def settings(incomplete: str) -> list[str]:
+    """Return fields of suites, each with the sign after which its value comes."""
+    from pscale.suite.fields import LEAVES
+
+    return _starting([f"{leaf}=" for leaf in LEAVES], incomplete)
+
+
+def names(incomplete: str) -> list[str]:
+    """Return the names that the last word of a condition may be."""
+    from pscale.suite.fields import SHORT
+
+    before, space, last = incomplete.rpartition(" ")
+    known = _starting(sorted(SHORT), last)
+    return [f"{before}{space}{name}" for name in known]
+
+
+def _starting(known: Iterable[str], incomplete: str) -> list[str]:
+    return [word for word in known if word.startswith(incomplete)]
+
+
+def _below(incomplete: str, wanted: Any) -> list[str]:
+    """Return what is wanted, and folders to go on into, where the word points."""
+    written, _, _ = incomplete.rpartition("/")
+    folder = Path(written or ("/" if incomplete.startswith("/") else "."))
+    found = _entries(folder, wanted)
+    shown = [f"{path}/" if path.is_dir() and not wanted(path) else str(path) for path in found]
+    return _starting(shown, incomplete)[:_MOST]
+
+
+def _entries(folder: Path, wanted: Any) -> Iterator[Path]:
+    try:
+        for path in sorted(folder.iterdir()):
+            if not path.name.startswith(".") and (path.is_dir() or wanted(path)):
+                yield path
+    except OSError:
+        return
+
 
 REPORTS = Path("reports")
 HISTORY = Path("history")
@@ -42,92 +118,28 @@ def host_list(text: str | None) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",")) if text else ()
 
 
-class Format(StrEnum):
-    """The formats of reports."""
-
-    terminal = "terminal"
-    html = "html"
-    md = "md"
-    json = "json"
-    csv = "csv"
-    latex = "latex"
+def _one_of(choices: Any) -> str:
+    return f"One of {', '.join(get_args(choices))}."
 
 
-class TableFormat(StrEnum):
-    """The formats of comparisons, which have no page."""
-
-    terminal = "terminal"
-    md = "md"
-    markdown = "markdown"
-    json = "json"
-    csv = "csv"
-    latex = "latex"
-
-
-class CheckFormat(StrEnum):
-    """The formats of checks."""
-
-    terminal = "terminal"
-    md = "md"
-    markdown = "markdown"
-    json = "json"
-
-
-class Engine(StrEnum):
-    """What predicts."""
-
-    vector = "vector"
-    simgrid = "simgrid"
-
-
-class Bind(StrEnum):
-    """What a rank is bound to."""
-
-    core = "core"
-    socket = "socket"
-    numa = "numa"
-    none = "none"
-
-
-class FigureFormat(StrEnum):
-    """The file formats of figures."""
-
-    svg = "svg"
-    png = "png"
-    pdf = "pdf"
-
-
-class FigureStyle(StrEnum):
-    """The purpose of figures."""
-
-    screen = "screen"
-    publication = "publication"
-    publication_serif = "publication-serif"
-
-
-class ExportFormat(StrEnum):
-    """The formats of other tools."""
-
-    chakra = "chakra"
-    goal = "goal"
-    otf2 = "otf2"
-    extrap = "extrap"
-
-
+Format = Literal["terminal", "html", "md", "json", "csv", "latex"]
+TableFormat = Literal["terminal", "md", "markdown", "json", "csv", "latex"]
+CheckFormat = Literal["terminal", "md", "markdown", "json"]
+Engine = Literal["vector", "simgrid"]
+Bind = Literal["core", "socket", "numa", "none"]
+FigureFormat = StrEnum("FigureFormat", ["svg", "png", "pdf"])  # Typer takes no list of literals
+FigureStyle = Literal["screen", "publication", "publication-serif"]
+ExportFormat = Literal["chakra", "goal", "otf2", "extrap"]
 SuitePath = Annotated[
     Path,
-    typer.Argument(
-        metavar="SUITE", help="Name of a shipped suite, or a YAML file.", autocompletion=complete.suites
-    ),
+    typer.Argument(metavar="SUITE", help="Name of a shipped suite, or a YAML file.", autocompletion=suites),
 ]
 SuitePaths = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="SUITE", help="Names of shipped suites, or YAML files.", autocompletion=complete.suites
-    ),
+    typer.Argument(metavar="SUITE", help="Names of shipped suites, or YAML files.", autocompletion=suites),
 ]
 ShippedSuite = Annotated[
-    str, typer.Argument(metavar="SUITE", help="Name of a shipped suite.", autocompletion=complete.shipped)
+    str, typer.Argument(metavar="SUITE", help="Name of a shipped suite.", autocompletion=shipped)
 ]
 NewSuite = Annotated[
     Path | None, typer.Argument(metavar="FILE", help="The copy; default: SUITE.yaml in this folder.")
@@ -138,12 +150,12 @@ Overrides = Annotated[
         "--set",
         metavar="FIELD=VALUE",
         help="Change a field: model.width=256; may be repeated.",
-        autocompletion=complete.settings,
+        autocompletion=settings,
     ),
 ]
 Only = Annotated[
     str | None,
-    typer.Option(metavar="CONDITION", help='Keep cases such as "ranks == 2".', autocompletion=complete.names),
+    typer.Option(metavar="CONDITION", help='Keep cases such as "ranks == 2".', autocompletion=names),
 ]
 Reports = Annotated[Path, typer.Option("--reports", metavar="FOLDER", help="Folder that holds the runs.")]
 RunPath = Annotated[
@@ -151,7 +163,7 @@ RunPath = Annotated[
     typer.Argument(
         metavar="RUN",
         help="A run's folder, or a suite: its newest run, SUITE~1: the one before; default: the newest.",
-        autocompletion=complete.runs,
+        autocompletion=runs,
     ),
 ]
 SiteName = Annotated[
@@ -159,14 +171,14 @@ SiteName = Annotated[
     typer.Option("--site", metavar="NAME", help="Profile in sites.yaml; default: the one for this host."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-AsFormat = Annotated[
-    Format, typer.Option("--format", "-f", metavar="FORMAT", help=f"One of {', '.join(Format)}.")
-]
+AsFormat = Annotated[Format, typer.Option("--format", "-f", metavar="FORMAT", help=_one_of(Format))]
 AsTables = Annotated[
-    TableFormat, typer.Option("--format", "-f", metavar="FORMAT", help=f"One of {', '.join(TableFormat)}.")
+    TableFormat,
+    typer.Option("--format", "-f", metavar="FORMAT", help=_one_of(TableFormat)),
 ]
 AsCheck = Annotated[
-    CheckFormat, typer.Option("--format", "-f", metavar="FORMAT", help=f"One of {', '.join(CheckFormat)}.")
+    CheckFormat,
+    typer.Option("--format", "-f", metavar="FORMAT", help=_one_of(CheckFormat)),
 ]
 Blas = Annotated[bool, typer.Option("--blas", help="Rank the installed BLAS libraries by speed.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the Python traceback of an error.")]
@@ -199,6 +211,13 @@ WaitIdle = Annotated[
     bool,
     typer.Option("--wait-idle", help="Wait, for at most 10 minutes, until the machine is idle."),
 ]
+Events = Annotated[
+    Path | None,
+    typer.Option(
+        "--events", metavar="FILE", help="Add what happens to this file, a line of JSON each; - prints it."
+    ),
+]
+OfEvents = Annotated[bool, typer.Option("--events", help="Of the lines that `pscale run --events` writes.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Update the output until the run has finished.")]
 OfSuite = Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this suite.")]
 Most = Annotated[int | None, typer.Option("--most", "-n", min=1, metavar="N", help="Show N runs.")]
@@ -211,7 +230,9 @@ WatchRanks = Annotated[int, typer.Option("-n", "--ranks", min=1, metavar="N", he
 WatchThreads = Annotated[
     int, typer.Option("--threads", min=1, metavar="N", help="Threads of a rank: OMP_NUM_THREADS.")
 ]
-WatchBind = Annotated[Bind, typer.Option("--bind", metavar="TO", help=f"Bind ranks to: {', '.join(Bind)}.")]
+WatchBind = Annotated[
+    Bind, typer.Option("--bind", metavar="TO", help="Bind ranks to: core, socket, numa, none.")
+]
 Launcher = Annotated[
     str,
     typer.Option(
@@ -250,7 +271,7 @@ NotesFolder = Annotated[
         "--read",
         metavar="FOLDER",
         help="Report the record of a program started without `pscale watch`, or of the launch of a run.",
-        autocompletion=complete.runs,
+        autocompletion=runs,
     ),
 ]
 
@@ -345,7 +366,7 @@ RunPaths = Annotated[
     typer.Argument(
         metavar="RUN",
         help="Runs or suites, reported together; default: the newest run.",
-        autocompletion=complete.runs,
+        autocompletion=runs,
     ),
 ]
 Figures = Annotated[bool, typer.Option(help="Draw figures into the run's folder and the page.")]
@@ -358,7 +379,10 @@ FigureFormats = Annotated[
 ]
 Style = Annotated[
     FigureStyle,
-    typer.Option(metavar="STYLE", help=f"{', '.join(FigureStyle)}; publication: one column wide, no title."),
+    typer.Option(
+        metavar="STYLE",
+        help="screen, publication, publication-serif: one column wide, no title.",
+    ),
 ]
 Full = Annotated[bool, typer.Option("--full", help="Print all tables, warnings and notes on the terminal.")]
 Plot = Annotated[bool, typer.Option("--plot", help="Also draw efficiency and time shares as text.")]
@@ -379,7 +403,7 @@ Bare = Annotated[
     typer.Option(
         metavar="RUN",
         help="Compare calls with the bare collectives measured by this run.",
-        autocompletion=complete.runs,
+        autocompletion=runs,
     ),
 ]
 Evidence = Annotated[
@@ -394,14 +418,14 @@ Units = Annotated[
 ]
 BaselineRun = Annotated[
     Path,
-    typer.Argument(metavar="A", help="The baseline: a run, or a suite.", autocompletion=complete.runs),
+    typer.Argument(metavar="A", help="The baseline: a run, or a suite.", autocompletion=runs),
 ]
 OtherRun = Annotated[
     Path | None,
     typer.Argument(
         metavar="B",
         help="The run or suite to compare with A; default: the other variants in A.",
-        autocompletion=complete.runs,
+        autocompletion=runs,
     ),
 ]
 FailIf = Annotated[
@@ -425,7 +449,7 @@ _PROFILED = typer.Option(
     "--from",
     metavar="RUN",
     help="Traced run to take the times of the parts of a step from.",
-    autocompletion=complete.runs,
+    autocompletion=runs,
 )
 ProfiledRun = Annotated[Path, _PROFILED]
 ProfiledIfAny = Annotated[Path | None, _PROFILED]
@@ -451,7 +475,7 @@ BareCalls = Annotated[
         "--bare",
         metavar="RUN",
         help="Take calls that it did not make from this run of bare collectives.",
-        autocompletion=complete.runs,
+        autocompletion=runs,
     ),
 ]
 NetworkFile = Annotated[
@@ -533,7 +557,7 @@ CaseName = Annotated[
     typer.Option(
         metavar="ID",
         help="Id or label of the case; default: one with the most ranks.",
-        autocompletion=complete.cases,
+        autocompletion=cases,
     ),
 ]
 LaunchNumber = Annotated[int, typer.Option(min=1, metavar="N", help="Number of the launch.")]

@@ -10,16 +10,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscale.cli.memory_fit import MemoryFit, memory_fits, refusals
+from pscale.cli.costs import MemoryFit, memory_fits, refusals
 from pscale.config import Case, Launch, to_document
 from pscale.errors import UsageError
 from pscale.launch.target import Target, find_target
 from pscale.suite.document import Document
 from pscale.suite.expand import expand
-from pscale.suite.load import Auto, Expectation, Suite, load_suite
-from pscale.suite.override import Override
+from pscale.suite.load import Auto, Expectation, Override, Site, Suite, find_site, load_suite
 from pscale.suite.shipped import suite_file
-from pscale.suite.site import Site, find_site
 
 if TYPE_CHECKING:
     from pscale.launch.launcher import Launcher

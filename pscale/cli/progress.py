@@ -16,10 +16,11 @@ from rich.table import Column
 
 from pscale.analysis.stats import Estimate, Sample, base_of, ratio, work_ratio
 from pscale.analysis.wording import duration, plural, rough
-from pscale.cli.rounds import Rounds
+from pscale.cli.launches import Rounds
 from pscale.config import Case
 from pscale.config.case import UNCOUNTED
 from pscale.launch.runner import CaseLaunch
+from pscale.runs.run_events import Ended
 from pscale.runs.step_counter import StepCounter
 
 STATUS_STYLES = {"ok": "green", "skipped": "yellow", **dict.fromkeys(UNCOUNTED, "green")}
@@ -38,15 +39,14 @@ class Known:
     steps_s: dict[str, dict[int, float]] = field(default_factory=dict)  # by case and round
     skipped: set[str] = field(default_factory=set)  # cases left out by rule
 
-    def add(self, launch: CaseLaunch, row: Mapping[str, Any]) -> None:
-        """Learn from the row of a launch that has ended."""
-        case = launch.case.id
-        if row["status"] == "skipped":
-            self.skipped.add(case)
+    def add(self, end: Ended) -> None:
+        """Learn from a launch that has ended."""
+        if end.status == "skipped":
+            self.skipped.add(end.case)
         else:
-            self.walls_s.setdefault(case, []).append(row["wall_s"])
-        if row["status"] == "ok" and row.get("step_s"):
-            self.steps_s.setdefault(case, {})[launch.repeat] = row["step_s"]
+            self.walls_s.setdefault(end.case, []).append(end.wall_s)
+        if end.status == "ok" and end.step_s:
+            self.steps_s.setdefault(end.case, {})[end.repeat] = end.step_s
 
     def expected_s(self, case: str) -> float:
         """Return how long a launch of a case should take."""
@@ -109,10 +109,16 @@ def showing_share(what: str, console: Console) -> Iterator[Callable[[float], Non
         yield lambda share: bar.update(task, completed=share)
 
 
+def end_line(count: str, launch: CaseLaunch, status: str, figure: str) -> str:
+    """Return the line of a launch that has ended, in the markup of rich."""
+    style = STATUS_STYLES.get(status, "red")
+    return f"{count}  {escape(launch.case.label)} #{launch.repeat + 1}  [{style}]{status}[/{style}]  {figure}"
+
+
 class LaunchProgress:
     """A bar, and a line for each launch that has ended; with `repeat: auto` launches become more.
 
-    `counter` counts the steps of the launch under way.
+    It observes the journal of the run. `counter` counts the steps of the launch under way.
     """
 
     def __init__(
@@ -127,6 +133,7 @@ class LaunchProgress:
         ended: int = 0,
     ):
         self._suite, self._known, self._console = suite, known, console
+        self._launches = {launch.key: launch for launch in todo}
         self._rounds, self._counter = rounds, counter
         self._cases = list({launch.case.id: launch.case for launch in todo}.values())
         self._left = Counter(rounds.left() if rounds else (launch.case.id for launch in todo))
@@ -138,8 +145,18 @@ class LaunchProgress:
         self.bar = _Bar(self._look, console)
         self.bar.add_task(suite, words="")
 
+    def __call__(self, record: Mapping[str, Any]) -> None:
+        """Take up what the journal notes."""
+        launch = self._launches.get((record.get("case", ""), record.get("repeat", -1)))
+        if launch and record["event"] == "launched":
+            self.started(launch)
+        elif launch and record["event"] == "ended":
+            self.ended(launch, Ended.of(record))
+
     def started(self, launch: CaseLaunch) -> None:
         """Name the launch that is about to start, and before the first say how long all will take."""
+        if launch is self._now:  # once more, as its ranks have not met
+            return
         if not self._since_s:
             # nobody knows how long the programs of others take
             ahead = plural(self._left.total(), "launch") if launch.case.workload.command else self.expected
@@ -154,17 +171,19 @@ class LaunchProgress:
         """Take up how much of the record of the launch under way is analysed."""
         self._analysed = share, self._analysed[1] if self._analysed else time.monotonic()
 
-    def ended(self, launch: CaseLaunch, row: Mapping[str, Any], reached: str) -> None:
+    def ended(self, launch: CaseLaunch, end: Ended) -> None:
         """Print how a launch went, and how precisely its case was known before."""
+        if self._now is not launch:  # it was not to be started
+            self.started(launch)
         self._ended += 1
         self._done += self._known.costs[launch.case.id]
         self._now = self._analysed = None
-        self._known.add(launch, row)
-        figure = f"{duration(row['step_s'], 4)} a step" if row.get("step_s") else escape(row["reason"])
-        style = STATUS_STYLES.get(row["status"], "red")
-        line = f"{self._ended:>{len(str(self._of))}}/{self._of}  {escape(launch.case.label)}"
-        line += f" #{launch.repeat + 1}  [{style}]{row['status']}[/{style}]  {figure}"
-        self._console.print(line + (f"  ({reached})" if reached else ""), highlight=False, soft_wrap=True)
+        self._known.add(end)
+        figure = f"{duration(end.step_s, 4)} a step" if end.step_s else escape(end.reason)
+        count = f"{self._ended:>{len(str(self._of))}}/{self._of}"
+        reached = self._rounds.known(end.case) if self._rounds else ""
+        line = end_line(count, launch, end.status, figure) + (f"  ({reached})" if reached else "")
+        self._console.print(line, highlight=False, soft_wrap=True)
 
     def _look(self) -> dict[str, Any]:
         """Return what the bar shows now."""

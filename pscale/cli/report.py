@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from pscale.analysis.cards import card
 from pscale.analysis.contrasts import Proposal
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import Run, load
 from pscale.analysis.overlay import overlay
-from pscale.cli import tell
+from pscale.cli import exit_code, fail, guard_outputs, tell
 from pscale.cli.console import new_console
-from pscale.cli.drawer import Drawer
-from pscale.errors import UsageError, writing
+from pscale.cli.drawer import Drawer, is_worthwhile
+from pscale.errors import FAILED, INTERRUPTED, PscaleError, UsageError, writing
+from pscale.launch import isolated_process
+from pscale.launch.journal import Journal, writing_in
 from pscale.report.answer import FULL, Answer, print_answers
 from pscale.report.drawn import Sources
 from pscale.report.exports import render_json, write_csv
@@ -27,6 +32,7 @@ from pscale.report.terminal import render_plots, render_terminal, render_topics
 from pscale.report.topics import TOPICS
 from pscale.report.topics.evidence import TOPIC as EVIDENCE
 from pscale.report.topics.topic import Topic
+from pscale.runs.store import compact
 from pscale.simulator.network import Network
 
 _READ = ("terminal", "html", "md")  # by people, who look at so many cases and no more
@@ -200,3 +206,41 @@ def _writing(folder: Path) -> Iterator[None]:
 def _tell(written: Sequence[Path]) -> None:
     for path in written:
         tell(str(path))
+
+
+def main(folder: Path) -> int:
+    """Report the run in `folder`; returns the exit code, `FAILED` where not every case ran well."""
+    try:
+        isolated_process.end_with_parent()
+        return 0 if publish(folder) else FAILED
+    except PscaleError as error:
+        fail(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def publish(folder: Path) -> bool:
+    """Write the report of a run, and print what it says in brief, as JSON; tell whether every case ran well.
+
+    Expectations are for `check`.
+    """
+    # Two that join one table's parts would lose some.
+    with Journal.open(folder).locked(), writing_in(folder):
+        compact(folder / "data")
+    sources = Sources.of(folder, ())
+    with Drawer() if is_worthwhile() else nullcontext() as drawer:
+        run = load(folder)
+        findings = Findings(run, short=True)
+        if drawer is not None:
+            drawer.ask(findings, folder / "figures", FORMATS)
+        answer = Answer.of(findings, page_of(findings))
+        write(findings, answer, Pictures(sources=sources), drawer)
+    card(folder, findings if findings.source is run else Findings(run))  # `pscale list` reads cards alone
+    print(json.dumps(answer.document()))
+    return findings.complete and not run.pending
+
+
+if __name__ == "__main__":
+    outputs = guard_outputs()
+    sys.exit(exit_code(outputs, main(Path(sys.argv[1]))))

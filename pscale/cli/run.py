@@ -3,37 +3,51 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+import os
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
+from pscale.analysis.wording import duration
 from pscale.cli import tell
 from pscale.cli.console import new_console, say
-from pscale.cli.durations import expected_s
-from pscale.cli.launches import outcome_of, write_row
+from pscale.cli.costs import expected_s
+from pscale.cli.launches import Rounds, end_of, needed, planned, settle
 from pscale.cli.prepare import PreparedSuite, SuiteOptions, prepare
-from pscale.cli.progress import STATUS_STYLES, Known, LaunchProgress
-from pscale.cli.rounds import Rounds
-from pscale.cli.submit import detached, dry_run, manager_of, wait
+from pscale.cli.progress import STATUS_STYLES, Known, LaunchProgress, end_line
 from pscale.cli.workload_tables import watching
-from pscale.errors import FAILED, INTERRUPTED, LaunchError, ResultsError, UsageError
-from pscale.launch import isolated_process, runner
-from pscale.launch.build import build
-from pscale.launch.job_manager import JobManager
-from pscale.launch.journal import Journal, fingerprint, newest_unfinished
+from pscale.config import Case
+from pscale.errors import FAILED, INTERRUPTED, LaunchError, ResultsError, UsageError, writing
+from pscale.launch import isolated_process, jobs, runner
+from pscale.launch.command import Command, command
+from pscale.launch.doctor import other_work, wait_until_idle
+from pscale.launch.job_manager import JobManager, SchedulerSettings
+from pscale.launch.jobs import PlannedJob, open_jobs, plan_jobs
+from pscale.launch.journal import Journal, fingerprint, key_of, newest_unfinished
 from pscale.launch.launcher import Launcher
-from pscale.launch.other_work import other_work, wait_until_idle
-from pscale.launch.outcome import Outcome, signal_name
-from pscale.launch.runner import CaseLaunch
+from pscale.launch.machine import Machine
+from pscale.launch.outcome import signal_name
+from pscale.launch.scheduler import Scheduler
+from pscale.launch.selection import candidates
+from pscale.launch.workload import build
 from pscale.report.answer import FULL, Answer, print_answers
+from pscale.runs.atomic_files import to_json
+from pscale.runs.run_events import Closed, Opened, record_of
 from pscale.runs.step_counter import counting
-from pscale.runs.store import compact, read_part
+from pscale.runs.store import compact
 from pscale.suite.document import Document
 
-REPORTER = "pscale.cli.publish_process"  # in a process of its own
+_STDOUT = Path("-")
+REPORTER = "pscale.cli.report"  # in a process of its own
 _SMALL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # releases more of the memory that it has freed
 _FINE = frozenset(STATUS_STYLES)
 
@@ -50,6 +64,7 @@ class RunOptions:
     dry_run: bool = False
     wait_idle: bool = False
     record: Path | None = None  # the folder of histories that the run is added to
+    events: Path | None = None  # the file of the run's events, `-` for standard output
 
 
 def run(sources: Sequence[Path | Document], suite_options: SuiteOptions, options: RunOptions) -> int:
@@ -72,15 +87,15 @@ def run(sources: Sequence[Path | Document], suite_options: SuiteOptions, options
             code = max(code, _run_here(suite, options, console, answers))
             if code == INTERRUPTED:
                 break
-    tell_briefly(answers)
+    tell_briefly(answers, stderr=options.events == _STDOUT)
     return code
 
 
-def tell_briefly(answers: Sequence[Answer]) -> None:
+def tell_briefly(answers: Sequence[Answer], *, stderr: bool = False) -> None:
     """Print what runs say in brief, if any was reported."""
     if answers:
         full = FULL if len(answers) == 1 else f"{FULL} RUN"
-        print_answers(answers, new_console(highlight=False), full=full)
+        print_answers(answers, new_console(highlight=False, stderr=stderr), full=full)
 
 
 def measure(path: Path, suite_options: SuiteOptions, options: RunOptions, console: Console) -> Path:
@@ -96,7 +111,7 @@ def measure(path: Path, suite_options: SuiteOptions, options: RunOptions, consol
     else:
         journal, launcher = _start(suite, options, console)
         _launch(journal, suite, launcher, console)
-    journal.note("closed")
+    journal.note(Closed())
     with journal.locked():
         compact(journal.data)
     return journal.folder
@@ -110,6 +125,7 @@ def _run_here(suite: PreparedSuite, options: RunOptions, console: Console, answe
         _launch(journal, suite, launcher, console)
         return published(journal, options, console, answers)
     except KeyboardInterrupt:
+        journal.finish()
         done, least = len(journal.finished()), len(suite.cases) * suite.repeats
         total = f"at least {least}" if suite.auto else least
         say(
@@ -163,6 +179,7 @@ def _run_submitted(
         code = INTERRUPTED
     if code == INTERRUPTED or not options.wait:
         for manager in managers:
+            manager.journal.finish()
             say(console, detached(manager.journal))
             if options.record is not None:
                 say(console, f"when it has ended: pscale history add '{manager.journal.folder}'")
@@ -170,6 +187,43 @@ def _run_submitted(
 
 
 def _journal(suite: PreparedSuite, options: RunOptions, console: Console) -> Journal:
+    """Return the run to continue, or a new one, whose events go where they are wanted."""
+    journal = _opened(suite, options, console)
+    if options.events is not None:
+        _write_events(journal, options.events, console)
+    return journal
+
+
+def _write_events(journal: Journal, path: Path, console: Console) -> None:
+    """Add a line of JSON for each event of a run to a file; one that fails later ends no run."""
+
+    def write(record: Mapping[str, Any]) -> None:
+        with nullcontext(sys.stdout) if path == _STDOUT else path.open("a", encoding="utf-8") as file:
+            print(to_json({"run": journal.name, **record}, indent=None), file=file, flush=True)
+
+    def observe(record: Mapping[str, Any]) -> None:
+        try:
+            write(record)
+        except OSError as error:
+            say(console, f"pscale: --events: cannot write {path}: {error.strerror}; the run goes on")
+            journal.ignore(observe)
+
+    document = journal.document
+    names = ("id", "label", "series", "ranks", "threads")
+    opened = Opened(
+        folder=str(journal.folder),
+        suite=document["suite"]["name"],
+        cases=[{name: case[name] for name in names} for case in document["cases"]],
+        launches=len(document["cases"]) * document["repeats"],
+        until_precise=document["auto"] is not None,
+        ended=len(journal.finished()),
+    )
+    with writing(path, UsageError):
+        write(record_of(opened))
+    journal.observe(observe)
+
+
+def _opened(suite: PreparedSuite, options: RunOptions, console: Console) -> Journal:
     """Return the run to continue, or a new one."""
     document = suite.document()
     wanted = fingerprint(document)
@@ -195,6 +249,7 @@ def published(journal: Journal, options: RunOptions, console: Console, answers: 
 
     What it says in brief goes into `answers`.
     """
+    journal.finish()
     code = _reported(journal, options, console, answers)
     if options.record is not None and code != INTERRUPTED:
         from pscale.cli.history import added
@@ -210,7 +265,7 @@ def published(journal: Journal, options: RunOptions, console: Console, answers: 
 def _reported(journal: Journal, options: RunOptions, console: Console, answers: list[Answer]) -> int:
     if not options.report:
         say(console, f"report it with: pscale report '{journal.folder}'")
-        journal.note("closed")
+        journal.note(Closed())
         return 0 if journal.statuses() <= _FINE else FAILED
     answer = isolated_process.run(REPORTER, journal.folder, _SMALL)
     if answer.out:
@@ -230,29 +285,23 @@ def _launch(journal: Journal, suite: PreparedSuite, launcher: Launcher, console:
     here = suite.target.machine
     most = suite.auto.most if suite.auto else suite.repeats
     rounds = Rounds(journal) if suite.auto else None
-    finished = journal.finished()
+    finished = journal.ends()
     planned = runner.plan_launches(suite.cases, most, journal.document["seed"])
     todo = [launch for launch in planned if launch.key not in finished]
     with counting() if console.is_interactive else nullcontext() as counter:
-        known = _known(suite, journal, [launch for launch in planned if launch.key in finished])
+        known = _known(suite, journal)
         progress = LaunchProgress(
             suite.suite.name, known, todo, console, counter, rounds, ended=len(finished)
         )
 
-        def on_end(launch: CaseLaunch, outcome: Outcome) -> Outcome:
-            columns = suite.fits[launch.case.id].columns
-            row = write_row(journal, launch, outcome, columns, progress.analysed)
-            progress.ended(launch, row, rounds.known(launch.case.id) if rounds else "")
-            return outcome_of(outcome, row)
-
+        journal.observe(progress)
         with progress.bar:
             runner.run(
                 journal,
                 todo,
                 launcher,
                 here,
-                on_start=progress.started,
-                on_end=on_end,
+                settle=partial(settle, journal, suite.fits, analysed=progress.analysed),
                 refused=suite.refused(),
                 wanted=rounds.wanted if rounds else runner.always,
                 attempts=runner.ATTEMPTS_IN_JOBS if suite.target.site.allocation else 1,
@@ -264,13 +313,134 @@ def _launch(journal: Journal, suite: PreparedSuite, launcher: Launcher, console:
         rounds.close()
 
 
-def _known(suite: PreparedSuite, journal: Journal, ended: Sequence[CaseLaunch]) -> Known:
+def _known(suite: PreparedSuite, journal: Journal) -> Known:
     """Return what the launches that have ended before tell."""
     flops = {case: fit.model_flops for case, fit in suite.fits.items()}
     known = Known(
         flops=flops, costs=expected_s(suite.fits.values(), suite.target.machine, journal.folder.parent)
     )
-    for launch in ended:
-        with suppress(ResultsError):
-            known.add(launch, read_part(journal.data, "cases", *launch.key).to_pylist()[0])
+    for record in journal.ends().values():
+        known.add(end_of(journal, record))
     return known
+
+
+_SEED = 0  # of a dry run
+
+
+def manager_of(suite: PreparedSuite, journal: Journal, console: Console) -> JobManager:
+    """Return what submits and watches the jobs of a run."""
+    target, scheduler = suite.target, suite.target.site.scheduler
+    assert scheduler is not None, "only called where jobs are submitted"
+    return JobManager(
+        journal=journal,
+        todo=planned(journal),
+        refused=suite.refused(),
+        settings=SchedulerSettings(
+            scheduler=scheduler,
+            machine=target.machine,
+            max_time_s=target.max_time_s,
+            poll_s=suite.site.poll_s,
+        ),
+        settle=partial(settle, journal, suite.fits),
+        tell=lambda text: say(console, text),
+    )
+
+
+def wait(manager: JobManager, console: Console) -> bool:
+    """Stay until all jobs have ended; tell whether all launches have: those that were cancelled are left."""
+    launches = _EndedLaunches(manager, console)
+    with console.status("") as line:
+
+        def on_look(manager: JobManager) -> None:
+            manager.journal.look()
+            line.update(launches.findings(manager))
+
+        manager.launch(wait=True, on_look=on_look)
+    return manager.journal.is_finished()
+
+
+class _EndedLaunches:
+    """Prints each launch when it has ended; observes the journal of the run."""
+
+    def __init__(self, manager: JobManager, console: Console):
+        self._manager, self._console = manager, console
+        self._launches = {launch.key: launch for launch in manager.todo}
+        self._count, self._needed = len(manager.journal.finished()), needed(manager.journal)
+        manager.journal.observe(self)
+
+    def __call__(self, record: Mapping[str, Any]) -> None:
+        """Print what has ended: how long a step took, or the launch where it has no step time."""
+        if record["event"] == "ended" and (launch := self._launches.get(key_of(record))):
+            self._count += 1
+            step_s, wall_s = record.get("step_s"), record["wall_s"]
+            figure = f"{duration(step_s, 4)} a step" if step_s else f"{duration(wall_s)} in all"
+            said = escape(record["reason"]) or figure
+            line = end_line(f"{self._count}/{self._needed}", launch, record["status"], said)
+            self._console.print(line, highlight=False)
+
+    def findings(self, manager: JobManager) -> str:
+        """Say in one line how many launches have ended, and what the jobs do."""
+        statuses = (manager.statuses.get(job.name) for job in open_jobs(manager.journal))
+        phases = Counter(status.phase if status else "submitted" for status in statuses)
+        said = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items())) or "none open"
+        return f"{self._count} of {self._needed} launches; jobs: {said}; Ctrl-C leaves them running"
+
+
+def detached(journal: Journal) -> str:
+    """Say how to continue a run whose jobs run without pscale."""
+    folder = journal.folder
+    ended = f"{len(journal.finished())} of {needed(journal)} launches have ended"
+    return (
+        f"{ended}, jobs run without pscale; run: {folder}\n"
+        f"see its state:       pscale status '{folder}'\n"
+        "wait and report:     the same command again\n"
+        f"end its jobs:        pscale cancel '{folder}'"
+    )
+
+
+def dry_run(suite: PreparedSuite, reports: Path) -> Iterator[str]:
+    """Yield every script and command of a run as blocks of text; start and write nothing.
+
+    With the name of a run in place of RUN each command starts a launch of it again.
+    """
+    target, folder = suite.target, reports.absolute() / suite.suite.name / "RUN"
+    yield f"# {target.site.reason}\n# RUN stands for the name of the run"
+    if target.site.scheduler is None:
+        launcher = suite.launcher(asks=False)
+        for case in suite.cases:
+            yield _line(case, folder, launcher, target.machine)
+        return
+    todo = runner.plan_launches(suite.cases, suite.repeats, _SEED)
+    planned = plan_jobs(todo, target.machine, suite.repeats, target.max_time_s)
+    for number, job in enumerate(planned, start=1):
+        yield from _job(job, number, folder, target.site.scheduler, target.machine)
+
+
+def _job(job: PlannedJob, number: int, run: Path, scheduler: Scheduler, machine: Machine) -> Iterator[str]:
+    folder = run / "jobs" / jobs.branch(number)
+    request = job.request(f"pscale-RUN-{number}", folder)
+    script = folder / jobs.SCRIPT
+    submission = shlex.join(scheduler.submission(request, script))
+    yield f"# job {number}: {len(job.launches)} launches\n{submission}"
+    yield f"# {script}\n{scheduler.render(request)}"
+    launchers = list(candidates(job.launches[0].case.launch.launcher, scheduler.name, asks=False))
+    found = " or ".join(" ".join(launcher.opening) for launcher in launchers)
+    yield f"# the job uses the first of these launchers that works: {found or 'those on its nodes'}"
+    if not launchers:
+        return
+    for case in {launch.case.id: launch.case for launch in job.launches}.values():
+        yield _line(case, run, launchers[0], machine)
+
+
+def command_of(case: Case, run: Path, launcher: Launcher, machine: Machine) -> Command:
+    """Return the command of a case's first launch with the variables that pscale sets for it."""
+    folder = Journal(run, {}).case_folder((case.id, 0))
+    words = runner.of_rank(case, folder, machine, watching(launcher))
+    return command(case, launcher, words, machine, environ={}, root=os.geteuid() == 0)
+
+
+def _line(case: Case, run: Path, launcher: Launcher, machine: Machine) -> str:
+    """Return the command line of a case's first launch and the variables that pscale sets for it."""
+    started = command_of(case, run, launcher, machine)
+    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in sorted(started.env.items()))
+    return f"# {case.label}\n{variables} {shlex.join(started.argv)}"

@@ -19,10 +19,10 @@ from pscale.config.expressions import names_in
 from pscale.config.workload_command import launched_program, why_nested
 from pscale.errors import PlanError, UsageError
 from pscale.runs import atomic_files
+from pscale.suite.derive import suite_text
 from pscale.suite.document import Document, Place, document_of, read_value
 from pscale.suite.expand import expand
-from pscale.suite.override import overridden
-from pscale.suite.written import suite_text
+from pscale.suite.load import overridden
 
 _BRACES = re.compile(r"\{\{\w+\}\}|\{([^{}:\"]+)\}")  # with a colon or a quote it is JSON for the program
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)

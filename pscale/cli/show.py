@@ -16,21 +16,22 @@ from rich.text import Text
 
 from pscale.analysis.wording import rough
 from pscale.cli.console import new_console
-from pscale.cli.durations import expected_s
-from pscale.cli.memory_fit import MemoryFit, memory_fits
+from pscale.cli.costs import MemoryFit, expected_s, memory_fits
 from pscale.cli.prepare import SuiteOptions, load
-from pscale.cli.remembered import of_first_rank
-from pscale.cli.schedules import draw, texts
 from pscale.config import JOINT, Case, to_dict, to_document
 from pscale.config.metrics import MEMORY_KINDS as KINDS
 from pscale.config.workload_command import arguments
 from pscale.errors import UsageError
 from pscale.launch.machine import place
 from pscale.launch.target import Target
+from pscale.parallel.pipeline import timetable
+from pscale.parallel.schedule import Timetable
+from pscale.parallel.schedule_timing import bubble, table, time_slots
 from pscale.report.text import clean, plural, size_of
 from pscale.runs.atomic_files import to_json
 from pscale.suite.expand import expand
 from pscale.suite.load import Suite
+from pscale.training.prediction import predict
 
 _LEAST_LABEL = 20  # characters of a line
 _DISPENSABLE = ("id", "plan", "parameters", "GFLOP", "calls", "sent", "memory")  # the first goes first
@@ -137,7 +138,7 @@ def _command(case: Case, target: Target, run: Path) -> list[str]:
     """Return the command of a case; where jobs are submitted, they choose what starts its ranks."""
     if target.site.scheduler:
         return list(arguments(case, place(case, target.machine).nodes))
-    from pscale.cli.submit import command_of
+    from pscale.cli.run import command_of
     from pscale.cli.workload_tables import launcher_of
     from pscale.launch.selection import likely
 
@@ -169,7 +170,7 @@ def _mark(fit: MemoryFit) -> str:
 
 def _document(fit: MemoryFit) -> dict[str, Any]:
     """Return a case with what is predicted of its first and of its fullest rank."""
-    case, fullest, first = fit.case, fit.fullest, of_first_rank(fit.case)
+    case, fullest, first = fit.case, fit.fullest, predict(fit.case, 0)
     memory = {
         "rank": fullest.rank,
         "kept_bytes": fullest.kept_bytes,
@@ -249,7 +250,7 @@ def _table(rows: Sequence[Mapping[str, str]], shown: Sequence[str], least_label:
 
 
 def _row(fit: MemoryFit) -> dict[str, str]:
-    case, first = fit.case, of_first_rank(fit.case)
+    case, first = fit.case, predict(fit.case, 0)
     return {
         "id": case.id,
         "case": case.label + (" (base)" if case.base else ""),
@@ -265,3 +266,66 @@ def _row(fit: MemoryFit) -> dict[str, str]:
 
 def _plan(case: Case) -> str:
     return f"{case.plan.product} × {case.threads} threads" if case.threads > 1 else case.plan.product
+
+
+NONE = "No case has more than one pipeline stage."
+FORMATS = ("svg", "png", "pdf")
+
+
+def different(cases: Sequence[Case]) -> list[tuple[str, Timetable]]:
+    """Return every different pipeline with a title: the first case that has it, and how long stages idle."""
+    tables = {timetable(case.plan, case.train.micro_batches): case for case in reversed(cases)}
+    return [
+        (_pipeline_title(case, drawn), drawn) for drawn, case in reversed(tables.items()) if drawn.stages > 1
+    ]
+
+
+def texts(cases: Sequence[Case], columns: int) -> list[str]:
+    """Return a table of every different pipeline, no wider than `columns` characters."""
+    return [f"{title}\n{table(drawn, columns)}" for title, drawn in different(cases)] or [NONE]
+
+
+def _pipeline_title(case: Case, drawn: Timetable) -> str:
+    named = case.label if drawn.schedule in case.label else f"{case.label}: {drawn.schedule}"
+    return f"{named}, bubble {bubble(time_slots(drawn)):.1%} of the work if all parts cost the same"
+
+
+def check_figure(path: Path) -> None:
+    """Raise UsageError for the name of a figure that says no format."""
+    if path.suffix.removeprefix(".") not in FORMATS:
+        raise UsageError(f"--figure '{path}': expected a name that ends in .{', .'.join(FORMATS)}")
+
+
+def draw(cases: Sequence[Case], path: Path, title: str) -> None:
+    """Draw every different pipeline into one figure; its format is that of the file's name."""
+    check_figure(path)
+    found = different(cases)
+    if not found:
+        raise UsageError(f"--figure '{path}': there is nothing to draw. {NONE}")
+    from pscale.analysis.columns import Row, row
+    from pscale.report import drawing
+    from pscale.report.step_figure import draw_steps
+
+    def spans(drawn: Timetable) -> list[Row]:  # a part's work is the same in however many chunks
+        slots = time_slots(drawn)
+        length = max(slot.stop for of_stage in slots for slot in of_stage) / drawn.chunks
+        return [
+            row(
+                "timeline",
+                stages=drawn.stages,
+                length_s=length,
+                rank=stage,
+                kind="backward" if slot.action.kind == "input" else slot.action.kind,
+                micro=slot.action.micro,
+                part=slot.action.part,
+                start_s=slot.start / drawn.chunks,
+                stop_s=slot.stop / drawn.chunks,
+            )
+            for stage, of_stage in enumerate(slots)
+            for slot in of_stage
+        ]
+
+    looks: Any = {"row": "stage", "across": "time, in forwards of a stage", "write": "{:g}".format}
+    with drawing.styled():
+        steps = [spans(drawn) for _, drawn in found]
+        drawing.save(draw_steps(steps, [named for named, _ in found], title, **looks), path)

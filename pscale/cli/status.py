@@ -22,9 +22,8 @@ from pscale.cli.console import changing, new_console
 from pscale.config.case import UNCOUNTED
 from pscale.errors import FAILED, LaunchError, ResultsError
 from pscale.launch.job_manager import POLL_S
-from pscale.launch.jobs import SubmittedJob, jobs_of, open_jobs
+from pscale.launch.jobs import SubmittedJob, ending_of, jobs_of, open_jobs
 from pscale.launch.journal import Journal, key_of
-from pscale.launch.retry import ending_of
 from pscale.launch.scheduler import SCHEDULERS, Scheduler
 from pscale.launch.scheduler.base import JobStatus, UnsureError
 from pscale.runs.atomic_files import to_json
@@ -290,8 +289,8 @@ def doctor(reports: Path, hosts: Sequence[str] = (), *, as_json: bool) -> int:
 
 def doctor_of_blas(*, as_json: bool) -> int:
     """Print how fast each BLAS that is installed multiplies matrices; return 1 if none does."""
+    from pscale.launch import doctor as blas
     from pscale.launch import machine
-    from pscale.launch.doctor import blas
 
     cores = machine.inspect().usable_cores
     speeds = blas.ranking(cores)

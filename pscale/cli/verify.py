@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pscale.cli.console import new_console
-from pscale.cli.memory_fit import memory_fits
+from pscale.cli.costs import memory_fits
 from pscale.cli.prepare import SuiteOptions, prepare
 from pscale.config import Case, Timing
 from pscale.config.case import NARROW
@@ -27,6 +27,7 @@ from pscale.launch.outcome import Outcome
 from pscale.launch.runner import CaseLaunch
 from pscale.report.text import size_of
 from pscale.runs.atomic_files import to_json
+from pscale.runs.run_events import Ended
 
 STEPS, EPSILON, SCALE = 10, 1e-6, 2.0**10
 _HEADING = (
@@ -75,24 +76,20 @@ def verify(path: Path, options: SuiteOptions, reports: Path, *, every_tensor: bo
     verdicts: list[Verdict] = []
     console = new_console(stderr=as_json, highlight=False)
 
-    def on_start(launch: CaseLaunch) -> None:
-        console.print(f"[dim]verifying {escape(launch.case.label)} …[/dim]")
+    labels = {case.id: case.label for case in cases}
 
-    def on_end(launch: CaseLaunch, outcome: Outcome) -> None:
+    def show(record: Mapping[str, Any]) -> None:
+        if record["event"] == "launched":
+            console.print(f"[dim]verifying {escape(labels[record['case']])} …[/dim]")
+
+    def settle(launch: CaseLaunch, outcome: Outcome) -> Ended:
         verdicts.append(_verdict(journal, launch, outcome))
+        return runner.ended(launch.key, outcome)
 
+    journal.observe(show)
     todo = [CaseLaunch(case=case, repeat=0, index=index) for index, case in enumerate(cases)]
-    machine = suite.target.machine
-    runner.run(
-        journal,
-        todo,
-        launcher,
-        machine,
-        on_start=on_start,
-        on_end=on_end,
-        task="verify",
-        refused=suite.refused(),
-    )
+    refused = suite.refused()
+    runner.run(journal, todo, launcher, suite.target.machine, settle=settle, task="verify", refused=refused)
     if as_json:
         print(to_json(verdicts))
     else:

@@ -34,6 +34,7 @@ from pscale.launch.target import Target, find_target
 from pscale.report.answer import Answer
 from pscale.runs import atomic_files
 from pscale.runs.launch_folder import LaunchFolder
+from pscale.runs.run_events import Ended
 from pscale.runs.run_folders import run_folder
 from pscale.runs.store import write_columns, write_part
 from pscale.watch.notes import FACTS, Recorded, read
@@ -258,7 +259,7 @@ def _write_failure(job: Watch, outcome: Outcome | None, reason: str) -> None:
     }
     with writing_in(job.journal.folder):
         write_part(job.journal.data, "cases", job.key, 0, [{**_planned_row(job.case), **ended}])
-    job.journal.ended((job.key, 0), status, reason, wall_s)
+    job.journal.note(Ended(case=job.key, repeat=0, status=status, reason=reason, wall_s=wall_s))
 
 
 def write(
@@ -278,7 +279,7 @@ def write(
         for name, columns in found.tables.items():
             write_columns(job.journal.data, name, job.key, 0, columns)
         write_part(job.journal.data, "cases", job.key, 0, [_row(job.case, found, outcome)])
-    job.journal.ended((job.key, 0), "ok", "", outcome.wall_s)
+    job.journal.note(Ended(case=job.key, repeat=0, status="ok", reason="", wall_s=outcome.wall_s))
     return warnings
 
 

@@ -3,11 +3,10 @@
 Frozen, keyword-only and of the standard library alone, so that every package may read them.
 """
 
-from pscale.config.case import JOINT, Case, from_dict, to_dict, to_document
-from pscale.config.injection import Ghost, Inject, Jitter
+from pscale.config.case import JOINT, Case, Ghost, Inject, Jitter, from_dict, to_dict, to_document
 from pscale.config.launch import Launch, Omp, Require, Timing
 from pscale.config.plan import Matrix, Plan
-from pscale.config.training import Data, Model, Precision, Train
+from pscale.config.training import Data, Model, Precision, Train, is_16_bit
 from pscale.config.workload import Figure, Files, Program, Success, Workload
 
 __all__ = [
@@ -32,6 +31,7 @@ __all__ = [
     "Train",
     "Workload",
     "from_dict",
+    "is_16_bit",
     "to_dict",
     "to_document",
 ]

@@ -13,13 +13,19 @@ from pathlib import Path
 
 from pscale.errors import LaunchError
 from pscale.launch import jobs
-from pscale.launch.jobs import PlannedJob, SubmittedJob, open_jobs, plan_jobs
-from pscale.launch.journal import Journal, Key
-from pscale.launch.lock import UNLOCKED
+from pscale.launch.jobs import (
+    Decision,
+    PlannedJob,
+    SubmittedJob,
+    decide,
+    ending_of,
+    exit_code,
+    open_jobs,
+    plan_jobs,
+)
+from pscale.launch.journal import UNLOCKED, Journal
 from pscale.launch.machine import Machine
-from pscale.launch.outcome import Outcome
-from pscale.launch.retry import Decision, decide, ending_of, exit_code
-from pscale.launch.runner import CaseLaunch, skipped
+from pscale.launch.runner import CaseLaunch, Settle, ended, skipped
 from pscale.launch.scheduler.base import (
     STARTED,
     Ending,
@@ -28,6 +34,7 @@ from pscale.launch.scheduler.base import (
     Scheduler,
     UnsureError,
 )
+from pscale.runs.run_events import Key, Settled, Submitted, Submitting, Withdrawn
 
 POLL_S = 30.0
 _LOOK_S = 1.0  # between two looks at the files that jobs leave
@@ -52,13 +59,13 @@ class SchedulerSettings:
 
 @dataclass(kw_only=True)
 class JobManager:
-    """The jobs of one run. `on_end` writes the row of a launch whose job can no longer do so."""
+    """The jobs of one run. `settle` writes the row of a launch whose job can no longer do so."""
 
     journal: Journal
     todo: Sequence[CaseLaunch]
     refused: Mapping[str, str] = field(default_factory=dict)  # by case, why it is not started
     settings: SchedulerSettings
-    on_end: Callable[[CaseLaunch, Outcome], None]
+    settle: Settle
     tell: Tell
     statuses: Mapping[str, JobStatus] = field(default_factory=dict)
     _absences: dict[str, int] = field(default_factory=dict)
@@ -104,8 +111,7 @@ class JobManager:
         for job in self.todo:
             if (reason := self.refused.get(job.case.id)) and job.key not in done:
                 outcome = skipped(reason)
-                self.on_end(job, outcome)
-                self.journal.ended(job.key, outcome.status, outcome.reason, outcome.wall_s)
+                self.journal.note(self.settle(job, outcome))
 
     def _left(self) -> list[CaseLaunch]:
         """Return the launches that no job has done or is to do."""
@@ -133,7 +139,7 @@ class JobManager:
         if status and status.phase != "ended":
             self._seen_alive.add(job.name)
         if status and not job.id:  # pscale was killed between submitting and noting the id
-            self.journal.note("submitted", job=job.number, id=status.id)
+            self.journal.note(Submitted(job=job.number, id=status.id))
             job = replace(job, id=status.id)
         ending: Ending | None = ending_of(self._folder(job), status)
         note = status.note if status else ""
@@ -143,7 +149,7 @@ class JobManager:
             if not self._is_gone(job):
                 return
             if not self._id(job):
-                self.journal.note("withdrawn", job=job.number, note="it was never submitted")
+                self.journal.note(Withdrawn(job=job.number, note="it was never submitted"))
                 return
             ending = "vanished"
         else:
@@ -200,16 +206,16 @@ class JobManager:
     def _handle_end(self, job: SubmittedJob, found: Decision) -> None:
         """Write the rows first: killed in between, the end is handled once more."""
         by_key = {each.key: each for each in self.todo}
-        for key, outcome in {**found.final, **found.deferred}.items():
-            if key in by_key:
-                self.on_end(by_key[key], outcome)
-        for key, outcome in found.final.items():
-            self.journal.ended(key, outcome.status, outcome.reason, outcome.wall_s)
+        ends = {
+            key: self.settle(by_key[key], outcome) if key in by_key else ended(key, outcome)
+            for key, outcome in {**found.final, **found.deferred}.items()
+        }
+        for key in found.final:
+            self.journal.note(ends[key])
         self._deferred |= set(found.deferred)
         self._full_since = None
-        self.journal.note(
-            "settled", job=job.number, ending=found.ending, note=found.note, charged=list(found.failed)
-        )
+        charged = list(found.failed)
+        self.journal.note(Settled(job=job.number, ending=found.ending, note=found.note, charged=charged))
         if found.final or found.deferred or found.failed:
             why = f"{found.ending} ({found.note})" if found.note else found.ending
             again = f"job {job.id}: {why}; its launches are tried again"
@@ -227,7 +233,7 @@ class JobManager:
             try:
                 self._submit_one(number, each)
             except LimitError as error:
-                self.journal.note("withdrawn", job=number, note=str(error))
+                self.journal.note(Withdrawn(job=number, note=str(error)))
                 if self._full_since is None:
                     self.tell(f"{error}; waiting until some jobs have ended")
                 self._full_since = now
@@ -245,15 +251,15 @@ class JobManager:
         keys = [job.key for job in each.launches]
         jobs.write(script, self.settings.scheduler.render(request))
         jobs.write(folder / jobs.WORK_ORDER, jobs.work_order(self.journal, number, keys, request))
-        self.journal.note("submitting", job=number, name=name, launches=keys)
+        self.journal.note(Submitting(job=number, name=name, launches=keys))
         try:
             job_id = self.settings.scheduler.submit(request, script)
         except (LimitError, UnsureError):
             raise
         except LaunchError as error:
-            self.journal.note("withdrawn", job=number, note=str(error))
+            self.journal.note(Withdrawn(job=number, note=str(error)))
             raise
-        self.journal.note("submitted", job=number, id=job_id)
+        self.journal.note(Submitted(job=number, id=job_id))
         self._seen_alive.add(name)
         nodes = f"{each.nodes} node{'s' if each.nodes > 1 else ''}"
         self.tell(f"job {job_id}: {len(keys)} launches on {nodes}, at most {each.time_limit_s / 60:.0f} min")

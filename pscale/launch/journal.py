@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import secrets
+import socket
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pscale.errors import LaunchError, ResultsError, UsageError, writing
-from pscale.launch import lock
 from pscale.runs import atomic_files
+from pscale.runs.run_events import Event, Finished, Key, record_of
 from pscale.runs.run_folders import NAME, check
 from pscale.runs.run_shape import check_document, check_records
 
-Key = tuple[str, int]  # case id and repeat
+Observer = Callable[[Mapping[str, Any]], None]
 
 _FORMAT = 1
 _DOCUMENT, _RECORDS, _REPORT = "run.json", "journal.jsonl", "report.md"
@@ -40,6 +42,8 @@ class Journal:
         self.document = document
         self._branch = branch
         self._place = folder.stat() if folder.is_dir() else None
+        self._observers: list[Observer] = []
+        self._told: dict[Path, int] = {}  # records of each file that observers know
 
     @property
     def _own(self) -> Path:
@@ -101,27 +105,49 @@ class Journal:
         case, repeat = key
         return self.folder / _CASES / f"{case}-{repeat}"
 
-    def launched(self, key: Key, index: int) -> None:
-        """Note that a launch is about to be started."""
-        self.note("launched", case=key[0], repeat=key[1], order=index)
-
-    def ended(self, key: Key, status: str, reason: str, wall_s: float) -> None:
-        """Note that a launch has ended and its row is written."""
-        self.note("ended", case=key[0], repeat=key[1], status=status, reason=reason, wall_s=wall_s)
-
-    def note(self, event: str, **facts: Any) -> None:
-        """Note anything that happened to the run."""
-        record = {"event": event, **facts, "unix_s": time.time()}
+    def note(self, event: Event) -> None:
+        """Note what happened to the run, then tell the observers."""
+        record = record_of(event)
         with writing_in(self._own):
             atomic_files.append(self._own / _RECORDS, json.dumps(record).encode())
+        self._tell(self._own / _RECORDS, [record])
+
+    def observe(self, observer: Observer) -> None:
+        """Call `observer` with each record from now on: of this writer, and what `look` finds of others."""
+        self._observers.append(observer)
+        self._told = {path: len(self._read(path)) for path in self._paths()}
+
+    def ignore(self, observer: Observer) -> None:
+        """Call `observer` no more."""
+        self._observers = [each for each in self._observers if each is not observer]
+
+    def finish(self) -> None:
+        """Tell the observers that nothing more happens to the run, and then nothing else."""
+        record = record_of(Finished(complete=self.is_finished()))
+        for observer in self._observers:
+            observer(record)
+        self._observers = []
+
+    def look(self) -> None:
+        """Tell the observers what all writers have noted since the last time."""
+        for path in self._paths():
+            self._tell(path, self._read(path)[self._told.get(path, 0) :])
+
+    def _tell(self, path: Path, records: Sequence[Mapping[str, Any]]) -> None:
+        self._told[path] = self._told.get(path, 0) + len(records)
+        for record in records:
+            for observer in self._observers:
+                observer(record)
 
     def records(self) -> list[dict[str, Any]]:
         """Return all that was noted; a last line that was cut off is left out.
 
         What one writer noted is in its order, the run itself before its jobs.
         """
-        paths = [self.folder / _RECORDS, *sorted((self.folder / "jobs").glob(f"*/{_RECORDS}"))]
-        return [record for path in paths for record in self._read(path)]
+        return [record for path in self._paths() for record in self._read(path)]
+
+    def _paths(self) -> list[Path]:
+        return [self.folder / _RECORDS, *sorted((self.folder / "jobs").glob(f"*/{_RECORDS}"))]
 
     def own_records(self) -> list[dict[str, Any]]:
         """Return what this writer noted."""
@@ -151,6 +177,10 @@ class Journal:
     def finished(self) -> set[Key]:
         """Return the launches that have ended, well or not."""
         return _keys(self.records(), "ended")
+
+    def ends(self) -> dict[Key, dict[str, Any]]:
+        """Return the record of each launch that has ended."""
+        return {key_of(record): record for record in self.records() if record["event"] == "ended"}
 
     def statuses(self) -> set[str]:
         """Return how launches have ended."""
@@ -186,8 +216,8 @@ class Journal:
         with ExitStack() as stack:
             with writing_in(self._own):
                 try:
-                    works = stack.enter_context(lock.held(self._own))
-                except lock.TakenError as other:
+                    works = stack.enter_context(held(self._own))
+                except TakenError as other:
                     raise LaunchError(
                         f"{self.folder} is in use by another pscale ({other}): "
                         "wait for it or stop it, or start another run with `--new`"
@@ -205,7 +235,7 @@ class Journal:
 
     def is_abandoned(self) -> bool:
         """Tell whether the pscale that was the last to work on this run is known to be gone."""
-        return lock.is_left(self._own)
+        return is_left(self._own)
 
     def _cut_torn_line(self) -> None:
         path = self._own / _RECORDS
@@ -259,3 +289,71 @@ def fingerprint(run_document: Mapping[str, Any]) -> str:
 def writing_in(folder: Path, advice: str = "") -> AbstractContextManager[None]:
     """Turn what the file system says against writing in a folder into a message."""
     return writing(f"in {folder}", LaunchError, advice)
+
+
+FILE = "lock"
+_PATIENCE_S, _PAUSE_S = 10.0, 0.05
+UNLOCKED = (
+    "this file system has no locks, so nothing prevents a second pscale from using this run: start none"
+)
+
+
+class TakenError(Exception):
+    """Another process has the lock; names it, if known."""
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[bool]:
+    """Hold the lock of `folder`; yields false where its file system has no locks.
+
+    It ends with its process, however that ends. Raises TakenError, and OSError where it cannot be written.
+    """
+    descriptor = atomic_files.open_to_append(folder / FILE, os.O_RDWR)
+    with os.fdopen(descriptor, "a+", encoding="utf-8") as lock:
+        works = _locked(lock.fileno(), folder)
+        if works is None:
+            lock.seek(0)
+            raise TakenError(lock.read().strip() or "unknown")
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        lock.flush()
+        yield works
+
+
+def _locked(descriptor: int, folder: Path) -> bool | None:
+    """Lock as `try_lock` does, waiting for what one that is gone has left behind.
+
+    Killed while it starts a program, a process leaves a copy of itself that has the lock until it becomes
+    that program.
+    """
+    patience = time.monotonic() + _PATIENCE_S
+    while (works := try_lock(descriptor)) is None and is_left(folder) and time.monotonic() < patience:
+        time.sleep(_PAUSE_S)
+    return works
+
+
+def is_left(folder: Path) -> bool:
+    """Tell whether the last owner of the lock is known to have ended: a zombie has."""
+    try:
+        _, word, _, host = atomic_files.read(folder / FILE).decode().split()
+        process = int(word)
+    except (OSError, ValueError):
+        return False
+    import psutil  # noqa: PLC0415 - takes its time, and who only reads a journal asks for no lock
+
+    if host != socket.gethostname():
+        return False
+    with suppress(psutil.Error):
+        return psutil.Process(process).status() == psutil.STATUS_ZOMBIE
+    return not psutil.pid_exists(process)  # of another user's it may be all that can be known
+
+
+def try_lock(descriptor: int) -> bool | None:
+    """Lock a file: true if it is ours now, None if it is another's, false where that cannot be known."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return None
+    except OSError:  # a file system without locks
+        return False
+    return True

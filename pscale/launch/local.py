@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,6 @@ from typing import Literal
 import psutil
 
 from pscale.errors import LaunchError
-from pscale.launch import shared_memory
 from pscale.launch.command import Command
 from pscale.launch.outcome import (
     BORN,
@@ -93,7 +92,7 @@ def launch(
     stuck or that a rank has ended for which others wait in MPI_Init, and when the user interrupts. Raises
     LaunchError where it cannot be started or `folder` cannot be written.
     """
-    job, before, shared = tag(folder), _adopted(), shared_memory.segments()
+    job, before, shared = tag(folder), _adopted(), shared_segments()
     started_unix_s, started = time.time(), time.perf_counter()
     try:
         held = LaunchFolder(folder)
@@ -110,7 +109,7 @@ def launch(
             wall_s = time.perf_counter() - started
         finally:  # also what a launcher that crashed has left behind
             end(job, before)
-            shared_memory.remove(shared_memory.segments() - shared)
+            remove_segments(shared_segments() - shared)
         exit_code = process.wait()
         _bury(before)
         verdict = _ended(held, overrun, time_limit_s, observer, shows=shows) or judged(held, exit_code)
@@ -318,14 +317,14 @@ def end(tag: str, others: Collection[psutil.Process] | None = None) -> None:
     """
     are_left, shared = True, frozenset[Path]()
     try:
-        shared = shared_memory.mapped_by(each.pid for each in tagged(tag))
+        shared = segments_of(each.pid for each in tagged(tag))
         are_left = _signal(tag, signal.SIGTERM, others)
     finally:  # also when the user is too impatient for the search or the grace
         for _ in range(_KILLS):
             if not are_left:
                 break
             are_left = _signal(tag, signal.SIGKILL, others)
-        shared_memory.remove(shared)
+        remove_segments(shared)
 
 
 def tagged(tag: str) -> list[psutil.Process]:
@@ -384,3 +383,51 @@ def _lives(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
+
+
+# MPICH names a segment by the job; a later job of that name takes what a killed one has left for its own.
+SHARED_MEMORY = Path("/dev/shm")
+_NAMES = "mpich_shm_*", "mpich_shar_tmp*", "sm_segment.*", "vader_segment.*"  # MPICH, Open MPI
+
+
+def shared_segments() -> frozenset[Path]:
+    """Return the segments of this user's MPI jobs, in use or not."""
+    found = set()
+    for path in (path for name in _NAMES for path in SHARED_MEMORY.glob(name)):
+        with suppress(OSError):  # it is gone
+            if path.lstat().st_uid == os.geteuid():
+                found.add(path)
+    return frozenset(found)
+
+
+def unused_segments(candidates: Collection[Path]) -> frozenset[Path]:
+    """Return those of the segments that no process has open or mapped."""
+    left = {str(path) for path in candidates}
+    for process in Path("/proc").glob("[0-9]*") if left else ():
+        left -= _of(process)
+    return frozenset(map(Path, left))
+
+
+def segments_of(processes: Iterable[int]) -> frozenset[Path]:
+    """Return the segments of these processes."""
+    of_all = [_of(Path(f"/proc/{number}")) for number in processes]
+    return frozenset(path for path in shared_segments() if any(str(path) in each for each in of_all))
+
+
+def remove_segments(candidates: Collection[Path]) -> None:
+    """Remove those of the segments that no process has open or mapped."""
+    for path in unused_segments(candidates):
+        with suppress(OSError):
+            path.unlink()
+
+
+def _of(process: Path) -> set[str]:
+    """Return the segments that a process has: what is open first, as it maps before it closes."""
+    found = set()
+    with suppress(OSError):  # it has ended, or is another user's, who has none of ours
+        for descriptor in (process / "fd").iterdir():
+            with suppress(OSError):
+                found.add(str(descriptor.readlink()))
+        for line in (process / "maps").read_text(errors="replace").splitlines():
+            found.add(line[line.find("/") :] if f" {SHARED_MEMORY}/" in line else "")
+    return {path for path in found if path.startswith(f"{SHARED_MEMORY}/")}

@@ -20,15 +20,14 @@ from typing import Literal
 from pscale.config import Case, to_dict, workload_command
 from pscale.errors import LaunchError
 from pscale.launch import local, selection, workload
-from pscale.launch.build import Builds
 from pscale.launch.command import Command, command
-from pscale.launch.journal import Journal, Key, writing_in
+from pscale.launch.journal import UNLOCKED, Journal, writing_in
 from pscale.launch.launcher import Launcher
-from pscale.launch.lock import UNLOCKED
 from pscale.launch.machine import Machine
 from pscale.launch.outcome import STDERR, Outcome, Verdict
-from pscale.launch.workload import Watching
+from pscale.launch.workload import Builds, Watching
 from pscale.runs.launch_folder import LaunchFolder
+from pscale.runs.run_events import Checked, Ended, Key, Launched
 from pscale.runs.step_counter import StepCounter
 
 ATTEMPTS_IN_JOBS = 2  # of a launch whose ranks never met, where networks and other nodes take part
@@ -50,6 +49,17 @@ class CaseLaunch:
     def key(self) -> Key:
         """What identifies this launch in the journal."""
         return self.case.id, self.repeat
+
+
+Settle = Callable[[CaseLaunch, Outcome], Ended]  # writes the row of a launch; what the journal says of it
+
+
+def ended(key: Key, outcome: Outcome) -> Ended:
+    """Return what the journal says of a launch that ended so, without a step time."""
+    case, repeat = key
+    return Ended(
+        case=case, repeat=repeat, status=outcome.status, reason=outcome.reason, wall_s=outcome.wall_s
+    )
 
 
 def plan_launches(cases: Sequence[Case], repeats: int, seed: int) -> list[CaseLaunch]:
@@ -74,8 +84,7 @@ def run(
     launcher: Launcher,
     machine: Machine,
     *,
-    on_start: Callable[[CaseLaunch], None],
-    on_end: Callable[[CaseLaunch, Outcome], Outcome | None],
+    settle: Settle,
     task: Task = "measure",
     refused: Mapping[str, str] = NOTHING,
     wanted: Callable[[CaseLaunch], bool] = always,
@@ -91,11 +100,10 @@ def run(
     met is tried again, `attempts` times in all: networks and nodes fail for a moment. One that fails later is
     not: it would fail again, or hide that it can.
 
-    `on_end` writes the row, and returns the outcome where the row says another one; only then the end is
-    noted, so that a launch killed between the two is repeated rather than lost. Raises PlanError or
-    LaunchError before anything starts if some launch cannot be started, LaunchError when the disk is full,
-    and KeyboardInterrupt, also for SIGTERM and a lost terminal, once the current launch is ended; those that
-    have ended are kept.
+    Only once `settle` has written the row the end is noted, so that a launch killed between the two is
+    repeated rather than lost. Raises PlanError or LaunchError before anything starts if some launch cannot be
+    started, LaunchError when the disk is full, and KeyboardInterrupt, also for SIGTERM and a lost terminal,
+    once the current launch is ended; those that have ended are kept.
     """
     starters = {}
     for case in {launch.case.id: launch.case for launch in todo}.values():
@@ -117,7 +125,6 @@ def run(
         check = _RankCheck(journal, [launch.case for launch in todo], starters, tell)
         for launch in todo:
             if launch.key not in finished and wanted(launch):
-                on_start(launch)
                 if reason := refused.get(launch.case.id):
                     outcome = skipped(reason)
                 elif reason := builds.why_not(launch.case) or check(launch.case):
@@ -126,8 +133,7 @@ def run(
                     outcome = starters[launch.case.id](journal, launch)
                 with writing_in(journal.folder):  # it may be gone
                     journal.check_place()
-                kept = on_end(launch, outcome) or outcome
-                journal.ended(launch.key, kept.status, kept.reason, kept.wall_s)
+                journal.note(settle(launch, outcome))
 
 
 def skipped(reason: str) -> Outcome:
@@ -162,7 +168,7 @@ class _RankCheck:
             self._tell(f"one launch on {least.ranks} ranks shows first that they are one world (check_ranks)")
             reason = self._starters[least.id].why_apart(self._journal, least)
             self._reasons[program] = reason
-            self._journal.note("checked", program=program, reason=reason)
+            self._journal.note(Checked(program=program, reason=reason))
         return str(self._reasons[program])
 
 
@@ -269,7 +275,7 @@ class _Starter:
         with writing_in(folder):
             _remove(folder)
             folder.mkdir(parents=True)
-            journal.launched(launch.key, launch.index)
+            journal.note(Launched(case=launch.case.id, repeat=launch.repeat, order=launch.index))
             (folder / "case.json").write_text(json.dumps(document), encoding="utf-8")
 
 

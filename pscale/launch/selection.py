@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -207,13 +208,9 @@ class _Cache:
 
     def write(self, found: Launcher) -> None:
         """Remember; a place that cannot be written only costs another probe."""
-        try:
+        with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = self._path.with_suffix(f".{os.getpid()}")
-            temporary.write_text(json.dumps({**self._all(), self._key: asdict(found)}, indent=1))
-            temporary.replace(self._path)
-        except OSError:
-            pass
+            atomic_files.write_json(self._path, {**self._all(), self._key: asdict(found)})
 
     def _all(self) -> dict[str, Any]:
         try:

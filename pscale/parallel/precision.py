@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pscale.config import Case
-from pscale.config.training import is_16_bit
+from pscale.config import Case, is_16_bit
 from pscale.errors import PlanError
 from pscale.mesh.grid import place
 from pscale.nn.dtypes import compute_dtype, dtype_of

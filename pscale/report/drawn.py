@@ -75,7 +75,7 @@ def _code() -> Stamp:
     """Return the newest file of what analyses and reports, which may be edited in place."""
     times = [
         entry.stat().st_mtime_ns
-        for name in ("analysis", "report", "report/topics", "report/templates", "results", "simulator")
+        for name in ("analysis", "report", "report/topics", "report/templates", "runs", "simulator")
         for entry in os.scandir(_CODE / name)
         if entry.is_file()
     ]

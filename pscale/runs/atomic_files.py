@@ -29,14 +29,22 @@ def write(path: Path, content: str | bytes, *, synced: bool = True) -> None:
 
     One that is not `synced` may be empty after a crash of the machine.
     """
+    with replacing(path, synced=synced) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, synced: bool = True) -> Iterator[BinaryIO]:
+    """Open a file that gets its name, also in place of an older one, at the end of the block."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with create(temporary) as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            yield file
         if synced:
-            rename(temporary, path)
-        else:
-            os.replace(temporary, path)  # noqa: PTH105 - says that it replaces
+            _sync(temporary)
+        os.replace(temporary, path)  # noqa: PTH105 - says that it replaces
+        if synced:
+            _sync(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -47,13 +55,6 @@ def create(path: Path) -> BinaryIO:
     """Make a file in place of any other: never what a link leads to, or what has a second name."""
     path.unlink(missing_ok=True)
     return path.open("xb")
-
-
-def rename(temporary: Path, path: Path) -> None:
-    """Give a finished file of the same folder its name, also in place of an older one."""
-    _sync(temporary)
-    os.replace(temporary, path)  # noqa: PTH105 - says that it replaces
-    _sync(path.parent)
 
 
 def append(path: Path, line: bytes) -> None:
@@ -174,9 +175,9 @@ def from_json(text: str) -> Any:
     return document
 
 
-def to_json(document: Any) -> str:
+def to_json(document: Any, indent: int | None = 1) -> str:
     """Return a document as JSON for other programs, in ASCII: nothing in it is obeyed by a terminal."""
-    return json.dumps(_finite(document), indent=1, allow_nan=False)
+    return json.dumps(_finite(document), indent=indent, allow_nan=False)
 
 
 def _finite(value: Any) -> Any:

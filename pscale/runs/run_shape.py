@@ -30,11 +30,11 @@ from pscale.config import Case
 from pscale.config.choices import MOST_LAUNCHES
 from pscale.config.workload import LARGEST_WHOLE
 from pscale.errors import ResultsError, clean
+from pscale.runs.run_events import KINDS
 
 MOST_REPEATS = 10_000
 _NAME = re.compile(r"[\w-][\w.+-]{0,99}")  # of a case or a suite, in names of files
 _LONGEST = 60  # characters of a value in a message
-Key = tuple[str, int]
 
 
 class _Suite(TypedDict, total=False):
@@ -91,37 +91,8 @@ class _Document(TypedDict, total=False):
     provenance: _Provenance
 
 
-class _Record(TypedDict, total=False):
+class _Record(TypedDict):
     event: str
-    case: str
-    repeat: int
-    order: int
-    status: str
-    reason: str
-    wall_s: float
-    job: int
-    name: str
-    id: str
-    launches: list[Key] | int  # keys of a job; of what is known well enough, how many there were
-    ending: str
-    note: str
-    charged: list[Key]
-    program: str
-    command: str
-    sha256: dict[str, str]
-
-
-_NEEDED = {  # by event
-    "launched": ("case", "repeat"),
-    "ended": ("case", "repeat", "status"),
-    "enough": ("case",),
-    "built": ("case", "command", "reason", "sha256"),
-    "checked": ("program", "reason"),
-    "submitting": ("job", "name", "launches"),
-    "submitted": ("job", "id"),
-    "withdrawn": ("job", "note"),
-    "settled": ("job", "ending", "note", "charged"),
-}
 
 
 def check_document(document: Any, file: Path) -> None:
@@ -138,12 +109,21 @@ def trouble_of(document: Any) -> str:
 def check_records(records: list[Any], file: Path) -> None:
     """Raise ResultsError for records that are none of a journal."""
     for line, record in enumerate(records, start=1):
-        wrong = mismatch(_Record, record)
-        if not wrong:
-            needed = ("event", *_NEEDED.get(record.get("event"), ()))
-            wrong = next((f"{name} is missing" for name in needed if name not in record), "")
+        wrong = mismatch(_Record, record) or "".join(_record_mismatches(record))
         if wrong:
             raise ResultsError(f"{file}: a line is damaged: record {line}: {wrong}")
+
+
+def _record_mismatches(record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the first thing in which a record is not what its event says; of unknown events nothing."""
+    if kind := KINDS.get(record["event"]):
+        lacking = next((name for name in _required(kind) if name not in record), None)
+        yield f"{lacking} is missing" if lacking else mismatch(kind, record)
+
+
+@cache
+def _required(kind: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]
 
 
 def mismatch(hint: Any, value: Any) -> str:

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pscale.config import Case
+from pscale.config.axes import GRID_AXES, PLAN_AXES
 from pscale.errors import ResultsError
 from pscale.runs import atomic_files
-from pscale.runs.documents import planned_columns, provenance_of
 from pscale.runs.launch_folder import LaunchFolder
 from pscale.runs.run_shape import is_name_of_case, mismatch
 from pscale.runs.schema import KINDS_OF_1, NAMES_OF_1, TABLES, VERSION, Table, Type
@@ -120,13 +120,11 @@ def write_columns(
 @contextmanager
 def _made_whole(path: Path) -> Iterator[pa.NativeFile]:
     """Open a file that gets its name at its end; Arrow's writes of some ten bytes reach the disk as few."""
-    temporary = path.with_suffix(".tmp")
     with (
-        atomic_files.create(temporary) as made,
+        atomic_files.replacing(path) as made,
         pa.output_stream(made, compression=None, buffer_size=_WRITTEN_AT_ONCE) as file,
     ):
         yield file
-    atomic_files.rename(temporary, path)
 
 
 class _Result(TypedDict):
@@ -451,3 +449,59 @@ def _version(path: Path, metadata: Mapping[bytes, bytes]) -> int:
             f"{path}: schema {version} of a newer pscale, this one reads up to {VERSION}; upgrade pscale"
         )
     return version
+
+
+PROGRAM = "program"  # in the column `model`, of a case that trains nothing
+# Fields of a case that are columns under their own names.
+_OF_CASE = ("suite", "label", "series", "base", "scaling", "ranks", "threads")
+_OF_PLAN = (
+    *PLAN_AXES,
+    *("sp", "zero", "shard", "virtual_stages"),
+    *("checkpoint", "reduction", "bucket_bytes", "compression", "offload"),
+)
+_OF_TRAIN = ("micro_batches", "batch", "optimizer", "steps", "warmup")
+_OF_MODEL = ("layers", "width", "heads", "sequence", "vocabulary", "dtype")
+
+
+class _Provenance(TypedDict, total=False):
+    mpi: dict[str, Any]
+    watch: list[str]
+
+
+def provenance_of(text: str) -> Mapping[str, Any]:
+    """Return what a job has found, from the column of that name; raises ValueError for any other text."""
+    try:
+        document: Mapping[str, Any] = atomic_files.from_json(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if wrong := mismatch(_Provenance, document):
+        raise ValueError(wrong)
+    return document
+
+
+def planned_columns(case: Case) -> dict[str, Any]:
+    """Return what is known of a case before it runs, as columns of the `cases` table."""
+    model, train, plan = case.model, case.train, case.plan
+    of_case = {name: getattr(case, name) for name in _OF_CASE}
+    if case.workload.command:
+        return {**of_case, "oversubscribed": case.launch.oversubscribe, "model": PROGRAM}
+    return {
+        **of_case,
+        **{name: getattr(plan, name) for name in _OF_PLAN},
+        **{name: getattr(train, name) for name in _OF_TRAIN},
+        **{name: getattr(model, name) for name in _OF_MODEL},
+        "delay_injection": case.injected or None,
+        "oversubscribed": case.launch.oversubscribe,
+        **{name: getattr(plan.matrix, name) for name in GRID_AXES},
+        "matrix": plan.matrix.algorithm if plan.matrix.ranks > 1 else None,
+        "schedule": plan.schedule if plan.pp > 1 else None,
+        "context": plan.context if plan.cp > 1 else None,
+        "placement": plan.placement if plan.cp > 1 else None,
+        "model": model.kind,
+        "loss_scale": case.loss_scale if isinstance(case.loss_scale, str) else f"{case.loss_scale:.10g}",
+        "attention": None
+        if model.kind in ("linear", "collectives")
+        else "plain"
+        if model.keeps_scores
+        else "block",
+    }

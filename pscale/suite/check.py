@@ -17,9 +17,9 @@ from pscale.parallel.strategies import check as check_plan
 from pscale.suite.document import Path_, Place, dotted
 from pscale.suite.draft import Draft, written
 from pscale.suite.fields import GROUPS, PARAMS, full_name
+from pscale.suite.load import FILE as SITES
 from pscale.suite.load import Suite
 from pscale.suite.problems import SHOWN, Problem, suite_error
-from pscale.suite.site import FILE as SITES
 
 _WAYS_OUT = (
     'leave such cases out with `exclude: ["ranks * threads > cores"]`, or let ranks share cores with '

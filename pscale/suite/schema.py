@@ -35,6 +35,7 @@ from pscale.config import Data, Model, Plan, Workload
 from pscale.config.axes import DEGREES, PLAN_AXES
 from pscale.config.choices import AnyValue, Number, OneOf, Text
 from pscale.config.workload import Value, check_patterns, without_text
+from pscale.runs.run_events import KINDS
 from pscale.suite.fields import (
     BY_MEMBER,
     LEAVES,
@@ -359,6 +360,33 @@ def editor_schema() -> dict[str, Any]:
         "then": {"properties": {"sweep": {"propertyNames": _one_of(sweep["properties"], _NAMED)}}},
     }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "pscale suite"}
+
+
+def event_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a line that `pscale run --events` writes."""
+    lines = []
+    for name, kind in KINDS.items():
+        schema, said = TypeAdapter(kind).json_schema(), documentation(kind)
+        common = {
+            "event": {"const": name},
+            "run": {"type": "string", "description": "Name of the run."},
+            "unix_s": {"type": "number", "description": "Time of the event."},
+        }
+        fields = {field: {**each, "description": said[field]} for field, each in schema["properties"].items()}
+        required = [*common, *schema.get("required", [])]
+        lines.append(
+            {
+                "description": inspect.getdoc(kind),
+                "properties": {**common, **fields},
+                "required": required,
+            }
+        )
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "pscale events",
+        "type": "object",
+        "anyOf": lines,
+    }
 
 
 def _describe(group: type, schema: dict[str, Any], definitions: dict[str, Any]) -> None:

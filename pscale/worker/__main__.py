@@ -8,7 +8,17 @@ _started = time.perf_counter()
 
 import sys  # noqa: E402
 
-sys.modules["pandas"] = None  # type: ignore[assignment]  # pyarrow would import it, for 0.3 s a launch
+
+class _WithoutPandas:
+    """A finder by which pandas is not installed: pyarrow would import it, for 0.3 s a launch."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        """Raise for pandas; leave all others to the next finder."""
+        if name == "pandas":
+            raise ModuleNotFoundError(f"{name} is kept out", name=name)
+
+
+sys.meta_path.insert(0, _WithoutPandas())
 
 from pathlib import Path  # noqa: E402
 

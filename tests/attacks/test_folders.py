@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from mutations import mutated, mutated_bytes
+from noted import note_end, note_start
 from patience import check_spent
 from synthetic import Point, write_run
 
@@ -36,6 +37,7 @@ from pscale.report.drawn import FILE as DRAWN
 from pscale.report.exports import csv_tables, render_json
 from pscale.report.markdown import render_markdown
 from pscale.report.trace import trace_lines
+from pscale.runs.run_events import Submitted, Submitting
 from pscale.runs.store import part_path, write_part
 
 POINTS = [
@@ -55,8 +57,8 @@ def whole(tmp_path_factory):
     journal = Journal(run, {})
     for order, point in enumerate(POINTS):
         for repeat in range(2):
-            journal.launched((point.case.id, repeat), order)
-            journal.ended((point.case.id, repeat), "ok", "", 1.0)
+            note_start(journal, (point.case.id, repeat), order)
+            note_end(journal, (point.case.id, repeat), "ok", "", 1.0)
     return run
 
 
@@ -461,8 +463,8 @@ def test_no_journal_makes_pscale_end_a_job_of_another_run(pscale, whole, tmp_pat
         document = json.loads((run / "run.json").read_text())
         (run / "run.json").write_text(json.dumps(document | {"scheduler": scheduler}))
         journal = Journal(run, {})
-        journal.note("submitting", job=1, name=name, launches=[])
-        journal.note("submitted", job=1, id=number)
+        journal.note(Submitting(job=1, name=name, launches=[]))
+        journal.note(Submitted(job=1, id=number))
         for state in ("queued", "forgotten"):  # by squeue, and known to the accounting
             jobs.set("1000", state)
             ended, _, err = pscale("cancel", run)

@@ -307,7 +307,7 @@ def test_a_reporter_that_is_killed_costs_no_launch_and_leaves_whole_files(tmp_pa
 
         def reporter(own=own, driver=driver):
             with suppress(psutil.Error):
-                found = [each for each in own.children() if "pscale.cli.publish_process" in each.cmdline()]
+                found = [each for each in own.children() if "pscale.cli.report" in each.cmdline()]
                 return found or driver.poll() is not None
             return driver.poll() is not None
 

@@ -12,15 +12,14 @@ import yaml
 from mutations import TEXTS, as_yaml, mutated, mutated_bytes, value
 from patience import check_spent
 
-from pscale.cli.memory_fit import memory_fits
+from pscale.cli.costs import memory_fits
 from pscale.errors import LaunchError, PlanError, PscaleError, SuiteError
 from pscale.launch import machine
 from pscale.suite.expand import expand
 from pscale.suite.fields import LEAVES, fields_of
 from pscale.suite.file import File
-from pscale.suite.load import load_references, load_suite
+from pscale.suite.load import find_site, load_references, load_suite
 from pscale.suite.network import read_network
-from pscale.suite.site import find_site
 from pscale.training.prediction import predict
 
 SOON_S = 2.0  # of CPU time

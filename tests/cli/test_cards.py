@@ -9,7 +9,7 @@ from synthetic import Point, write_run
 
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.cli import publish_process as publish
+from pscale.cli import report as publish
 from pscale.config import Plan
 from pscale.report.exports import render_json
 from pscale.runs.store import LEAST

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from synthetic import Point, write_run
 
-from pscale.launch import launcher, machine
-from pscale.launch.doctor import blas as doctor_blas
-from pscale.launch.doctor.blas import Speed
+from pscale.launch import doctor, launcher, machine
+from pscale.launch.doctor import Speed
 
 SUITES = Path(__file__).parents[2] / "suites"
 
@@ -297,7 +296,7 @@ def test_a_library_that_fails_is_ranked_with_its_reason_below_its_path(pscale, m
         name="",
         error="not measured: 19 s were over",
     )
-    monkeypatch.setattr(doctor_blas, "ranking", lambda _: [good, bad])
+    monkeypatch.setattr(doctor, "ranking", lambda _: [good, bad])
     code, out, _ = pscale("doctor", "--blas")
     assert code == 0
     assert all(text in out for text in ("openblas 0.3 = auto", "pthreads", bad.choice, bad.error))

@@ -74,7 +74,7 @@ def test_a_word_is_completed_to_what_there_is(folder, line, words):
 
 
 def test_cases_are_completed_to_the_ids_of_the_run_with_their_labels(folder, monkeypatch):
-    from pscale.cli import complete  # noqa: PLC0415
+    from pscale.cli import options as complete  # noqa: PLC0415
 
     monkeypatch.chdir(folder)
 

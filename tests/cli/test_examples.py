@@ -7,8 +7,7 @@ import sys
 import pytest
 from typer.main import get_command
 
-from pscale.cli.app import app, main
-from pscale.cli.examples import epilog, examples_of
+from pscale.cli.app import EXAMPLES, app, example_lines, main
 from pscale.suite import shipped
 
 COMMANDS = get_command(app).commands
@@ -16,8 +15,8 @@ COMMANDS = get_command(app).commands
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_example_of_a_command_is_one_that_it_accepts(name):
-    assert examples_of(name)
-    for typed, _ in examples_of(name):
+    assert EXAMPLES[name]
+    for typed in EXAMPLES[name]:
         program, command, *words = shlex.split(typed.partition(" > ")[0])
         assert (program, command) == ("pscale", name)
         assert COMMANDS[name].make_context(name, [*words]).params is not None
@@ -27,7 +26,7 @@ def test_every_example_of_a_command_is_one_that_it_accepts(name):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_examples_fit_on_a_line_of_80_characters(name):
-    assert max(map(len, epilog(name).splitlines())) <= 78
+    assert max(map(len, example_lines(EXAMPLES[name]))) <= 78
 
 
 @pytest.mark.parametrize("name", COMMANDS)

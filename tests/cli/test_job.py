@@ -14,6 +14,7 @@ from pscale.errors import INTERRUPTED
 from pscale.launch import jobs, launcher
 from pscale.launch.runner import plan_launches
 from pscale.launch.scheduler.base import JobRequest
+from pscale.runs.run_events import Submitting
 
 LEAST, MOST = 3, 5
 FAILS = "exit 3\n"
@@ -46,7 +47,7 @@ def give(journal, number, keys, time_limit_s):
         time_limit_s=time_limit_s,
         launch=Launch(),
     )
-    journal.note("submitting", job=number, name=request.name, launches=keys)
+    journal.note(Submitting(job=number, name=request.name, launches=keys))
     jobs.write(folder / jobs.WORK_ORDER, jobs.work_order(journal, number, keys, request))
     return folder
 

@@ -5,22 +5,22 @@ from types import SimpleNamespace
 
 import pytest
 
-from pscale.cli import memory_fit
+from pscale.cli import costs
 from pscale.config import Case, Launch, Model, Plan
 from pscale.launch import machine
 
 
 @pytest.mark.parametrize("free", [0, 1 << 40, None])
 def test_a_case_whose_files_find_no_room_is_not_started(free, monkeypatch):
-    monkeypatch.setattr(memory_fit, "free_bytes", lambda _: free)
+    monkeypatch.setattr(costs, "free_bytes", lambda _: free)
     here = replace(machine.inspect(), nodes=1)
     plan = Plan(dp=2, offload="optimizer", offload_folder="/scratch")
     case = Case(suite="s", label="l", ranks=2, model=Model(), plan=plan, launch=Launch(oversubscribe=True))
-    found = memory_fit.memory_fits([case], here)[case.id].shortage
+    found = costs.memory_fits([case], here)[case.id].shortage
     assert found.endswith("free in /scratch: choose another plan.offload_folder") == (free == 0)
     assert bool(found) == (free == 0)
     other = replace(case, plan=Plan(dp=2))
-    assert not memory_fit.memory_fits([other], here)[other.id].shortage
+    assert not costs.memory_fits([other], here)[other.id].shortage
 
 
 def test_what_only_the_machine_that_starts_ranks_can_lack_refuses_nothing_elsewhere():
@@ -28,8 +28,8 @@ def test_what_only_the_machine_that_starts_ranks_can_lack_refuses_nothing_elsewh
     full, slow, fine = (SimpleNamespace(refusal="", shortage=why) for why in ("offloads 9 GiB", "", ""))
     fits = {"large": large, "full": full, "slow": slow, "fine": fine}
     no_blas = {"slow": "no MKL here"}
-    assert memory_fit.refusals(fits, no_blas, starts_here=False) == {"large": "needs 9 GiB"}
-    assert memory_fit.refusals(fits, no_blas, starts_here=True) == {
+    assert costs.refusals(fits, no_blas, starts_here=False) == {"large": "needs 9 GiB"}
+    assert costs.refusals(fits, no_blas, starts_here=True) == {
         "large": "needs 9 GiB",
         "full": "offloads 9 GiB",
         "slow": "no MKL here",

@@ -18,7 +18,7 @@ from pscale.predict.simgrid import SimGridError
 from pscale.report.text import rate
 from pscale.runs import predictions
 from pscale.runs.run_folders import prediction_file
-from pscale.suite.override import Override
+from pscale.suite.load import Override
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "reports" / "gallery" / "pipeline"

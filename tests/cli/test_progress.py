@@ -9,6 +9,7 @@ from rich.console import Console
 from pscale.cli.progress import Known, LaunchProgress, about, showing_share
 from pscale.config import Case, Train
 from pscale.launch.runner import CaseLaunch
+from pscale.runs.run_events import Ended
 from pscale.runs.step_counter import StepCounter, counting
 
 
@@ -18,8 +19,9 @@ def case(ranks, scaling="weak"):
     )
 
 
-def row(wall_s=10.0, step_s=1.0, status="ok"):
-    return {"status": status, "reason": "killed", "wall_s": wall_s, "step_s": step_s}
+def end(launch, wall_s=10.0, step_s=1.0, status="ok"):
+    case, repeat = launch.key
+    return Ended(case=case, repeat=repeat, status=status, reason="killed", wall_s=wall_s, step_s=step_s)
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ def test_while_the_record_of_a_launch_is_analysed_its_share_and_the_rest_are_tol
     now += 6.0
     seen.analysed(0.25)
     assert "analysing its record, 25%, 18 s left" in seen._look()["words"]
-    seen.ended(todo[0], row(), "")
+    seen.ended(todo[0], end(todo[0]))
     seen.started(todo[1])
     assert "analysing" not in seen._look()["words"]
 
@@ -69,11 +71,11 @@ def test_while_the_record_of_a_launch_is_analysed_its_share_and_the_rest_are_tol
 def test_launches_that_have_ended_tell_how_long_others_take(progress, monkeypatch):
     monkeypatch.setattr("time.monotonic", lambda: 0.0)
     seen, todo = progress()
-    seen.ended(todo[0], row(wall_s=10.0), "")
+    seen.ended(todo[0], end(todo[0], wall_s=10.0))
     seen._left = Counter(launch.case.id for launch in todo[1:])
     seen.started(todo[1])
     assert "80 s left" in seen._look()["words"], "20 + 10 + 20 + 10 + 20"
-    seen.ended(todo[1], row(wall_s=12.0), "")
+    seen.ended(todo[1], end(todo[1], wall_s=12.0))
     seen.started(todo[2])
     assert "44 s left" in seen._look()["words"], "10 + 12 + 10 + 12"
 
@@ -81,16 +83,16 @@ def test_launches_that_have_ended_tell_how_long_others_take(progress, monkeypatc
 @pytest.mark.parametrize(("scaling", "expected"), [("weak", "efficiency 50%"), ("strong", "efficiency 25%")])
 def test_the_efficiency_so_far_is_that_of_the_report(progress, scaling, expected):
     seen, todo = progress(scaling=scaling)
-    seen.ended(todo[0], row(step_s=1.0), "")
+    seen.ended(todo[0], end(todo[0], step_s=1.0))
     assert "efficiency" not in seen._look()["words"]
-    seen.ended(todo[1], row(step_s=2.0), "")
+    seen.ended(todo[1], end(todo[1], step_s=2.0))
     assert seen._look()["words"].endswith(expected)
 
 
 def test_a_failed_launch_is_no_step_time(progress):
     seen, todo = progress()
-    seen.ended(todo[0], row(step_s=1.0), "")
-    seen.ended(todo[1], row(step_s=2.0, status="failed"), "")
+    seen.ended(todo[0], end(todo[0], step_s=1.0))
+    seen.ended(todo[1], end(todo[1], step_s=2.0, status="failed"))
     assert "efficiency" not in seen._look()["words"]
 
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from noop_runs import make_journal
+from noted import note_end
 from rich.console import Console
 
-from pscale.cli.durations import expected_s
-from pscale.cli.memory_fit import memory_fits
+from pscale.cli.costs import expected_s, memory_fits
+from pscale.cli.launches import Rounds
 from pscale.cli.progress import Known, LaunchProgress
-from pscale.cli.rounds import Rounds
 from pscale.config import Case, Inject, Jitter, Launch, Plan, Train
 from pscale.launch import machine as machine_here
 from pscale.launch.journal import fingerprint, newest_unfinished
@@ -60,7 +60,7 @@ class Machine:
             status = "failed" if (label, launch.repeat) in self.bad else "ok"
             row = {"status": status, "step_s": self.step_s(label, launch.repeat), "wall_s": WALL_S}
             write_part(journal.data, "cases", *launch.key, [row])
-            journal.ended(launch.key, status, "", WALL_S)
+            note_end(journal, launch.key, status, "", WALL_S)
         rounds.close()
         return True
 
@@ -212,8 +212,8 @@ def test_launches_are_expected_to_take_as_long_as_in_the_newest_run_that_has_the
     for wall_s, summary in ((4.0, here.summary()), (9.0, here.summary() | {"cpu_model": "another"})):
         document = {"provenance": {"machine": summary}}
         journal = make_journal(tmp_path, VARIANTS, 1, SEED, **document)
-        journal.ended((VARIANTS[0].id, 0), "ok", "", wall_s)
-        journal.ended((VARIANTS[0].id, 1), "failed", "", 100.0)
+        note_end(journal, (VARIANTS[0].id, 0), "ok", "", wall_s)
+        note_end(journal, (VARIANTS[0].id, 1), "failed", "", 100.0)
     assert expected_s(fits, here, tmp_path / "s") == guess | {VARIANTS[0].id: 4.0}
 
 
@@ -247,7 +247,7 @@ def test_launches_that_have_only_failed_are_expected_to_take_as_long_again(tmp_p
     ):
         journal = make_journal(tmp_path, VARIANTS, 2, SEED, provenance={"machine": here.summary()})
         for repeat, (case, status, wall_s) in enumerate(ends):
-            journal.ended((case, repeat), status, "", wall_s)
+            note_end(journal, (case, repeat), status, "", wall_s)
     found = expected_s(fits, here, tmp_path / "s")
     assert (found[first], found[other]) == (3.0, 70.0)
 
@@ -263,5 +263,5 @@ def test_first_launches_that_do_not_count_are_made_of_every_case_and_decide_noth
             launches.append((launch.repeat, launch.case.well(launch.repeat)))
             row = {"status": launch.case.well(launch.repeat), "step_s": 1.0, "wall_s": WALL_S}
             write_part(journal.data, "cases", *launch.key, [row])
-            journal.ended(launch.key, row["status"], "", WALL_S)
+            note_end(journal, launch.key, row["status"], "", WALL_S)
     assert launches == [(0, "warm-up")] * 3 + [(1, "warm-up")] * 3 + [(2, "ok")] * 3, "the budget is spent"

@@ -1,19 +1,25 @@
 """Which run `pscale run` goes on with, and what `pscale status` shows of it; the launcher does nothing."""
 
+import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from noop_runs import make_suite
+from noop_runs import WRITES_RESULT, make_launcher, make_suite
+from noted import note_end
 
 from pscale.cli import main
 from pscale.cli import run as run_module
 from pscale.cli import status as status_module
 from pscale.launch import launcher
 from pscale.launch.journal import Journal
+from pscale.launch.machine import inspect
+from pscale.suite.schema import event_schema
 
 
 @pytest.fixture
@@ -160,10 +166,79 @@ def test_status_can_be_watched_until_the_run_has_finished(run, pscale, monkeypat
     def ends_once_it_is_drawn(document):
         drawn = draw(document)
         if not journal.is_finished():
-            journal.ended((last["case"], last["repeat"]), "failed", "why", 1.0)
+            note_end(journal, (last["case"], last["repeat"]), "failed", "why", 1.0)
         return drawn
 
     monkeypatch.setattr(status_module, "_page", ends_once_it_is_drawn)
     code, said = pscale("status", folder, "--watch")
     assert code == 0
     assert "3 of 3 launches have ended: 2 ok, 1 failed" in said
+
+
+UNFINISHED = Path(__file__).parent / "unfinished"  # pscale was killed during a launch of each
+LAUNCHER = f"""case "$*" in *program.sh*) echo "time 2.5 s"; exit;; esac
+{WRITES_RESULT}"""
+
+
+@pytest.mark.parametrize(("name", "before", "after"), [("noop", 1, 3), ("rounds", 5, 12), ("program", 2, 3)])
+def test_a_run_that_version_0_1_left_half_finished_is_finished(pscale, tmp_path, name, before, after):
+    shutil.copytree(UNFINISHED, tmp_path, dirs_exist_ok=True)
+    make_launcher(tmp_path / "mpiexec", LAUNCHER)
+    folder = tmp_path / "reports" / name / "run"
+    folder.parent.mkdir(parents=True)
+    (tmp_path / name).rename(folder)
+    (folder / "cases").mkdir()
+    document = json.loads((folder / "run.json").read_text())
+    document["provenance"]["machine"] = inspect().summary()
+    (folder / "run.json").write_text(json.dumps(document))
+    kept = {path: path.read_bytes() for path in folder.glob("data/*")}
+    code, said = pscale("run", f"{name}.yaml", "--no-report", "--events", "events.jsonl")
+    assert code == 0, said
+    assert f"continuing {folder}, where {before} launch" in said
+    journal = Journal.open(folder)
+    assert journal.is_finished()
+    assert len(journal.ends()) == after
+    assert all(path.read_bytes() == content for path, content in kept.items())
+    opened, *_, finished = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
+    assert (opened["event"], opened["ended"]) == ("opened", before)
+    assert (finished["event"], finished["complete"]) == ("finished", True)
+
+
+def test_events_are_the_records_of_the_journal_between_the_first_line_and_the_last(run, tmp_path):
+    _, (folder,) = run("--events", "events.jsonl")
+    opened, *lines, finished = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
+    *records, closed = Journal.open(folder).records()
+    assert lines == [{"run": folder.name, **record} for record in records]
+    assert [line["event"] for line in lines] == ["launched", "ended"] * 3
+    assert {line["step_s"] for line in lines[1::2]} == {21.95}
+    assert {line["case"] for line in lines} == {case["id"] for case in opened["cases"]}
+    assert (opened["folder"], opened["launches"], opened["ended"]) == (str(folder), 3, 0)
+    assert finished["complete"]
+    assert closed["event"] == "closed"
+    kinds = {kind["properties"]["event"]["const"]: kind for kind in event_schema()["anyOf"]}
+    for line in (opened, *lines, finished):
+        kind = kinds[line["event"]]
+        assert {*kind["required"]} <= {*line} <= {*kind["properties"]}
+
+
+def test_events_that_are_printed_leave_nothing_else_on_standard_output(tmp_path):
+    make_suite(tmp_path)
+    argv = [sys.executable, "-m", "pscale", "run", "noop.yaml", "--events", "-"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=True)
+    events = [json.loads(line)["event"] for line in done.stdout.splitlines()]
+    assert events == ["opened", *["launched", "ended"] * 3, "finished"]
+    assert "report.html" in done.stderr
+
+
+def test_a_file_of_events_that_cannot_be_written_any_more_ends_no_run(run, tmp_path):
+    (tmp_path / "lines").mkdir()
+    make_launcher(tmp_path / "mpiexec", f"rm -rf lines\n{WRITES_RESULT}")
+    said, (folder,) = run("--events", "lines/events")
+    assert said.count("--events: cannot write lines/events: No such file or directory; the run goes on") == 1
+    assert Journal.open(folder).is_finished()
+
+
+def test_a_file_of_events_that_cannot_be_made_is_refused_before_anything_starts(run):
+    said, changed = run("--events", "none/events.jsonl", code=2)
+    assert "cannot write none/events.jsonl: No such file or directory" in said
+    assert changed == []

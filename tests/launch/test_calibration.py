@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pscale.config import Case, Model, Train
-from pscale.launch import calibration, isolated_process
+from pscale.launch import blas, isolated_process
 from pscale.predict.profile import calibrated
 from pscale.worker import calibration as measured
 
@@ -33,28 +33,24 @@ def asked(tmp_path, monkeypatch):
 
 def test_it_is_measured_once_for_cases_that_compute_alike_and_again_after_a_day(asked, tmp_path):
     alike = replace(CASE, label="b", ranks=1)
-    assert (
-        calibration.calibrate(measured.shapes(CASE), {})
-        == calibration.calibrate(measured.shapes(alike), {})
-        == PHASES
-    )
+    assert blas.calibrate(measured.shapes(CASE), {}) == blas.calibrate(measured.shapes(alike), {}) == PHASES
     assert len(asked) == 1
-    calibration.calibrate(measured.shapes(replace(CASE, threads=2)), {})
+    blas.calibrate(measured.shapes(replace(CASE, threads=2)), {})
     assert len(asked) == 2
     for path in tmp_path.rglob("calibration-*.json"):
         os.utime(path, (time.time() - 2 * 24 * 3600,) * 2)
-    calibration.calibrate(measured.shapes(CASE), {})
+    blas.calibrate(measured.shapes(CASE), {})
     assert len(asked) == 3
     for path in tmp_path.rglob("calibration-*.json"):
         path.write_text('{"forward": [1]}')
-    assert calibration.calibrate(measured.shapes(CASE), {}) == PHASES
+    assert blas.calibrate(measured.shapes(CASE), {}) == PHASES
 
 
 def test_a_machine_that_cannot_be_measured_is_not_known(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     failed = isolated_process.Answer(code=1, out="", err="no memory")
     monkeypatch.setattr(isolated_process, "ask", lambda *_, **__: failed)
-    assert calibration.calibrate(measured.shapes(CASE), {}) == []
+    assert blas.calibrate(measured.shapes(CASE), {}) == []
     assert list(tmp_path.rglob("calibration-*")) == []
 
 

@@ -9,10 +9,9 @@ from noop_runs import make_launcher
 from pscale.blas import forwarding
 from pscale.blas.installed import Library
 from pscale.errors import LaunchError
-from pscale.launch import launcher, machine
+from pscale.launch import doctor, launcher, machine
 from pscale.launch.blas import probe
-from pscale.launch.doctor import blas, findings, host
-from pscale.launch.doctor import mpi as doctor_mpi
+from pscale.launch.doctor import findings
 from pscale.launch.launcher import Launcher
 from pscale.launch.machine import Machine
 
@@ -37,14 +36,14 @@ def test_two_ranks_are_really_started_and_found_on_cores_of_their_own():
     except LaunchError as error:
         pytest.skip(str(error))
     here = machine.inspect()
-    found = by_topic(doctor_mpi.findings(here, "auto"))
+    found = by_topic(doctor.mpi(here, "auto"))
     assert found["MPI"].level == "ok", found["MPI"]
     assert found["binding"].level == ("ok" if here.usable_cores > 1 else "warn"), found["binding"]
 
 
 def test_two_worlds_of_one_rank_are_told_as_launcher_and_library_that_do_not_belong_together():
     singletons = [answer(1, [0, 1, 2, 3], vendor="Open MPI")] * 2
-    [found] = doctor_mpi.judge(HERE, HYDRA, singletons, 1.0)
+    [found] = doctor.judge(HERE, HYDRA, singletons, 1.0)
     assert found.level == "fail"
     for part in ("/opt/mpiexec", "started 2 processes", "mpi4py loads Open MPI 5.0.2", "world of 1"):
         assert part in found.text
@@ -61,32 +60,32 @@ def test_two_worlds_of_one_rank_are_told_as_launcher_and_library_that_do_not_bel
     ],
 )
 def test_ranks_that_do_not_have_a_whole_core_each_are_reported(cpus, level):
-    found = by_topic(doctor_mpi.judge(HERE, HYDRA, [answer(2, *cpus)], 1.0))
+    found = by_topic(doctor.judge(HERE, HYDRA, [answer(2, *cpus)], 1.0))
     assert (found["MPI"].level, found["binding"].level) == ("ok", level)
 
 
 def test_ranks_that_cannot_be_started_are_a_finding_that_shows_why_and_the_command(tmp_path, monkeypatch):
-    monkeypatch.setattr(doctor_mpi.tempfile, "mkdtemp", lambda **_: tmp_path)
-    monkeypatch.setattr(doctor_mpi, "_match", lambda *_: True)  # whichever MPI mpi4py has here
+    monkeypatch.setattr(doctor.tempfile, "mkdtemp", lambda **_: tmp_path)
+    monkeypatch.setattr(doctor, "_match", lambda *_: True)  # whichever MPI mpi4py has here
     program = make_launcher(tmp_path / "mpiexec", "echo no >&2; exit 5\n")
-    found = by_topic(doctor_mpi.findings(HERE, str(program)))
+    found = by_topic(doctor.mpi(HERE, str(program)))
     assert found["MPI"].level == "fail"
     assert "exit code 5: no [" in found["MPI"].text
     assert f"{program} -bind-to core:1 -n 2 hostname" in found["MPI"].advice
 
 
 def test_no_mpi_is_one_finding_and_not_the_end_of_the_examination():
-    [found] = doctor_mpi.findings(HERE, "/none/mpiexec")
+    [found] = doctor.mpi(HERE, "/none/mpiexec")
     assert (found.level, "pip install" in found.text) == ("fail", True)
 
 
 def test_a_variable_that_forces_slow_kernels_is_reported_with_both_speeds():
-    found = blas.kernel({"OPENBLAS_CORETYPE": "Nehalem"}, SLOW, FAST)
+    found = doctor.kernel({"OPENBLAS_CORETYPE": "Nehalem"}, SLOW, FAST)
     assert (found.level, found.advice.split(":")[0]) == ("warn", "unset OPENBLAS_CORETYPE")
     assert found.text.endswith(
         "Nehalem kernels, 30 GFLOP/s; without: SkylakeX, 100 GFLOP/s, 3.33 times as fast"
     )
-    assert blas.kernel({"OPENBLAS_CORETYPE": "Haswell"}, FAST, FAST).level == "ok"
+    assert doctor.kernel({"OPENBLAS_CORETYPE": "Haswell"}, FAST, FAST).level == "ok"
 
 
 def test_a_forced_kernel_is_what_the_probe_computes_with():
@@ -99,34 +98,36 @@ def test_a_kernel_is_compared_with_a_free_one_only_where_a_variable_forces_it(mo
     here = {**FAST, "blas_version": "1", "blas_threading": "pthreads", "openmp": False, "kernels": "fused"}
     here["blas_library"] = None
     monkeypatch.setattr(
-        blas, "probe", lambda _, environ: {**here, **(SLOW if "OPENBLAS_CORETYPE" in environ else FAST)}
+        doctor,
+        "probe_blas",
+        lambda _, env: {**here, **(SLOW if "OPENBLAS_CORETYPE" in env else FAST)},
     )
     monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
-    assert by_topic(blas.findings(HERE))["BLAS code path"].text.startswith("chosen by the library")
+    assert by_topic(doctor.blas_findings(HERE))["BLAS code path"].text.startswith("chosen by the library")
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Nehalem")
     monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")  # of a library that is not in use
-    found = by_topic(blas.findings(HERE))["BLAS code path"]
+    found = by_topic(doctor.blas_findings(HERE))["BLAS code path"]
     assert (found.level, found.advice.split(":")[0]) == ("warn", "unset OPENBLAS_CORETYPE")
 
 
 def test_the_threading_layer_is_named_and_where_it_is_not_openmp_what_to_do(monkeypatch, tmp_path):
     here = {**FAST, "blas_version": "1", "blas_threading": "pthreads", "openmp": False, "blas_library": None}
-    monkeypatch.setattr(blas, "installed", lambda *_: [])
-    found = blas.library(here)
+    monkeypatch.setattr(doctor, "installed", lambda *_: [])
+    found = doctor.library(here)
     assert (found.level, "pthreads build" in found.text) == ("ok", True)
     assert "apt install libopenblas0-openmp" in found.advice
     known = Library(kind="openblas", path=tmp_path / "libopenblas.so", openmp=True)
     known.path.touch()
-    monkeypatch.setattr(blas, "installed", lambda *_: [known])
+    monkeypatch.setattr(doctor, "installed", lambda *_: [known])
     for built, wheel, said in (
         (None, True, "was not built: install a C compiler"),
         ("_forward.so", True, "picks old kernels on this CPU"),
         ("_forward.so", False, "launch.blas=openblas uses it"),
     ):
         monkeypatch.setattr(forwarding, "built", lambda built=built: built)
-        monkeypatch.setattr(blas, "is_wheel", lambda wheel=wheel: wheel)
-        assert said in blas.library(here).advice
-    lent = blas.library({**here, "openmp": True, "blas_library": "/opt/libopenblas.so"})
+        monkeypatch.setattr(doctor, "is_wheel", lambda wheel=wheel: wheel)
+        assert said in doctor.library(here).advice
+    lent = doctor.library({**here, "openmp": True, "blas_library": "/opt/libopenblas.so"})
     assert (lent.advice, "/opt/libopenblas.so, lent to NumPy" in lent.text) == ("", True)
 
 
@@ -141,9 +142,9 @@ def test_libraries_are_ranked_by_their_speed_and_one_that_fails_comes_last(monke
         kind: [Library(kind=kind, path=Path(f"/opt/lib{kind}.so"), openmp=True)]
         for kind in ("openblas", "blis")
     }
-    monkeypatch.setattr(blas, "probe", probed)
-    monkeypatch.setattr(blas, "installed", lambda kind, _: known.get(kind, []))
-    ranked = blas.ranking(2)
+    monkeypatch.setattr(doctor, "probe_blas", probed)
+    monkeypatch.setattr(doctor, "installed", lambda kind, _: known.get(kind, []))
+    ranked = doctor.ranking(2)
     assert [speed.choice for speed in ranked] == ["/opt/libopenblas.so", "numpy", "/opt/libblis.so"]
     assert [speed.gflops_all for speed in ranked] == [120.0, 100.0, 0.0]
     assert [speed.auto for speed in ranked] == [False, True, False]
@@ -151,29 +152,29 @@ def test_libraries_are_ranked_by_their_speed_and_one_that_fails_comes_last(monke
 
 
 def test_kernels_that_were_not_built_or_lack_a_runtime_are_reported_with_what_to_do():
-    assert blas.kernels({"kernels": "fused", "openmp": True}).text == "fused in C"
-    assert "single-threaded" in blas.kernels({"kernels": "fused", "openmp": False}).text
+    assert doctor.kernels({"kernels": "fused", "openmp": True}).text == "fused in C"
+    assert "single-threaded" in doctor.kernels({"kernels": "fused", "openmp": False}).text
     for obstacle, install in (
         ("they were not built", "install a C compiler with OpenMP"),
         ("libgomp.so.1: cannot open shared object file", "install the OpenMP runtime of GCC"),
     ):
-        found = blas.kernels({"kernels": "numpy", "openmp": True, "kernels_obstacle": obstacle})
+        found = doctor.kernels({"kernels": "numpy", "openmp": True, "kernels_obstacle": obstacle})
         assert (found.level, obstacle in found.text) == ("warn", True)
         assert found.advice.startswith(install)
 
 
 def test_threads_that_bring_nothing_are_reported():
     twice = {**SLOW, "gflops": 59.0, "threads": 2, "cores": 1.96}
-    assert blas.threads(SLOW, twice, 2).level == "ok"
-    assert "kept 2.0 cores busy" in blas.threads(SLOW, twice, 2).text
-    assert "other work" in blas.threads(SLOW, {**twice, "gflops": 31.0}, 2).advice
-    assert "a threaded one" in blas.threads(SLOW, {**twice, "gflops": 31.0, "threads": 1}, 2).advice
+    assert doctor.threads(SLOW, twice, 2).level == "ok"
+    assert "kept 2.0 cores busy" in doctor.threads(SLOW, twice, 2).text
+    assert "other work" in doctor.threads(SLOW, {**twice, "gflops": 31.0}, 2).advice
+    assert "a threaded one" in doctor.threads(SLOW, {**twice, "gflops": 31.0, "threads": 1}, 2).advice
 
 
 def test_a_numpy_that_does_not_work_is_a_finding_with_its_own_words(tmp_path, monkeypatch):
     (tmp_path / "numpy.py").write_text("raise ImportError('broken here')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    [found] = blas.findings(HERE)
+    [found] = doctor.blas_findings(HERE)
     assert (found.level, found.text) == ("fail", "NumPy cannot multiply matrices: ImportError: broken here")
 
 
@@ -181,15 +182,15 @@ def test_a_control_group_that_allows_less_than_the_cores_is_reported():
     limited = Machine(
         host="h", cpu_model="C", core_cpus=tuple((n,) for n in range(8)), memory_bytes=1, cpu_limit=2
     )
-    found = by_topic(host.cores(limited))["CPU limit"]
+    found = by_topic(doctor.cores(limited))["CPU limit"]
     assert (found.level, "CPU time to 2 of" in found.text) == ("warn", True)
-    assert "CPU limit" not in by_topic(host.cores(HERE))
+    assert "CPU limit" not in by_topic(doctor.cores(HERE))
 
 
 def test_inherited_thread_variables_are_named(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
     monkeypatch.setenv("PMI_RANK", "0")
-    found = list(host.environment())
+    found = list(doctor.environment())
     assert any("OMP_NUM_THREADS=64" in finding.text for finding in found)
     assert any(finding.level == "warn" and "PMI_RANK" in finding.text for finding in found)
 
@@ -199,14 +200,14 @@ def test_inherited_thread_variables_are_named(monkeypatch):
     [("AS", "map more than they use"), ("FSIZE", "ended by SIGXFSZ"), ("MEMLOCK", "register the memory")],
 )
 def test_a_limit_of_the_shell_is_told_with_what_it_breaks(monkeypatch, tmp_path, name, harm):
-    monkeypatch.setattr(host, "_ADAPTERS", tmp_path)
+    monkeypatch.setattr(doctor, "_ADAPTERS", tmp_path)
     (tmp_path / "mlx5_0").touch()
     (tmp_path / "quota").write_text("#!/bin/sh\necho 'Disk quotas for user u: over limit on /home'; exit 1\n")
     (tmp_path / "quota").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     limited = {getattr(resource, f"RLIMIT_{name}"): 1 << 32}
     monkeypatch.setattr(resource, "getrlimit", lambda which: (limited.get(which, -1), -1))
-    found = [finding for finding in host.limits() if finding.level == "warn"]
+    found = [finding for finding in doctor.limits() if finding.level == "warn"]
     assert [finding.topic for finding in found] == ["limits", "quota"]
     assert "4,096 MiB" in found[0].text
     assert harm in found[0].text
@@ -214,15 +215,15 @@ def test_a_limit_of_the_shell_is_told_with_what_it_breaks(monkeypatch, tmp_path,
 
 
 def test_little_shared_memory_is_told_with_what_helps(monkeypatch):
-    monkeypatch.setattr(host, "_LITTLE_SHARED_BYTES", 1 << 60)
-    assert "--shm-size" in host.shared_memory().advice
+    monkeypatch.setattr(doctor, "_LITTLE_SHARED_BYTES", 1 << 60)
+    assert "--shm-size" in doctor.shared_memory().advice
 
 
 def test_a_place_for_results_that_cannot_be_written_is_a_failure(tmp_path):
     file = tmp_path / "file"
     file.touch()
-    assert by_topic(host.storage(HERE, file))["results"].level == "fail"
-    assert by_topic(host.storage(HERE, tmp_path / "not" / "yet"))["results"].level == "ok"
+    assert by_topic(doctor.storage(HERE, file))["results"].level == "fail"
+    assert by_topic(doctor.storage(HERE, tmp_path / "not" / "yet"))["results"].level == "ok"
     assert list(tmp_path.iterdir()) == [file]
 
 
@@ -240,10 +241,10 @@ def test_libraries_are_ranked_within_20_s_however_many_there_are_and_however_lon
         return {"error": "took too long"} if took == limit_s else {"blas": choice, "gflops": float(threads)}
 
     libraries = [Library(kind="blis", path=Path(f"/lib/{number}"), openmp=True) for number in range(9)]
-    monkeypatch.setattr(blas, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(blas, "probe", probe)
-    monkeypatch.setattr(blas, "installed", lambda kind, _: libraries if kind == "blis" else [])
-    errors = {speed.choice: speed.error for speed in blas.ranking(2)}
+    monkeypatch.setattr(doctor, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(doctor, "probe_blas", probe)
+    monkeypatch.setattr(doctor, "installed", lambda kind, _: libraries if kind == "blis" else [])
+    errors = {speed.choice: speed.error for speed in doctor.ranking(2)}
     assert now[0] < 20
     assert errors == dict.fromkeys(("numpy", "/lib/0", "/lib/1", "/lib/2", "/lib/4"), "") | {
         "/lib/3": "took too long",

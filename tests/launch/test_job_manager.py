@@ -7,6 +7,7 @@ from dataclasses import replace
 import fake_scheduler
 import pytest
 from noop_runs import make_journal
+from noted import note_end, note_start, settling
 
 from pscale.config import Case, Launch, Plan
 from pscale.errors import LaunchError
@@ -19,6 +20,7 @@ from pscale.launch.machine import Machine
 from pscale.launch.runner import plan_launches
 from pscale.launch.scheduler import SCHEDULERS
 from pscale.launch.scheduler.slurm import Slurm
+from pscale.runs.run_events import Enough, Submitted, Submitting, Withdrawn
 
 NODES = Machine(host="n", cpu_model="c", core_cpus=((0,), (1,)), memory_bytes=1, nodes=4)
 MAX_TIME_S = 86400.0
@@ -52,7 +54,7 @@ class Cluster:
             journal=self.journal,
             todo=self.todo,
             settings=SchedulerSettings(scheduler=self.scheduler, machine=NODES, poll_s=1e-9),
-            on_end=lambda job, outcome: self.rows.update({job.key: outcome}),
+            settle=settling(lambda job, outcome: self.rows.update({job.key: outcome})),
             tell=self.said.append,
         )
         return self.manager
@@ -70,9 +72,9 @@ class Cluster:
         """Let job `number` end some launches well, and begin others."""
         branch = self.branch(number)
         for key in (*keys, *begins):
-            branch.launched(key, 0)
+            note_start(branch, key, 0)
             if key in keys:
-                branch.ended(key, "ok", "", 1.0)
+                note_end(branch, key, "ok", "", 1.0)
 
     def exits(self, number, code, state=None):
         folder = self.journal.job_folder(jobs_module.branch(number))
@@ -299,7 +301,7 @@ def test_a_case_that_is_known_well_enough_needs_no_job_for_its_other_launches(cl
     run = cluster(case(1), repeats=3)
     run.step()
     run.does(1, run.todo[0].key)
-    run.branch(1).note("enough", case=run.todo[0].case.id, launches=1, half_width=0.01)
+    run.branch(1).note(Enough(case=run.todo[0].case.id, launches=1, half_width=0.01))
     run.exits(1, 0)
     run.step()
     assert [job.ending for job in jobs_of(run.journal)] == ["completed"]
@@ -336,10 +338,10 @@ def test_killed_between_submitting_and_noting_the_id_the_job_is_found_by_its_nam
     run = cluster(case(1))
     note = Journal.note
 
-    def killed(journal, event, **facts):
-        if event == "submitted":
+    def killed(journal, event):
+        if isinstance(event, Submitted):
             raise KeyboardInterrupt
-        note(journal, event, **facts)
+        note(journal, event)
 
     def killed_earlier(*_):
         raise KeyboardInterrupt
@@ -468,9 +470,9 @@ def test_a_launch_that_a_later_job_was_given_is_not_the_earlier_ones_any_more(cl
     run = cluster(case(1))
     (key,) = (job.key for job in run.todo)
     run.step()
-    run.journal.note("submitting", job=2, name="x", launches=[key])
+    run.journal.note(Submitting(job=2, name="x", launches=[key]))
     assert jobs_module.owners(jobs_of(run.journal)) == {key: 2}
-    run.journal.note("withdrawn", job=2, note="")
+    run.journal.note(Withdrawn(job=2, note=""))
     assert jobs_module.owners(jobs_of(run.journal)) == {key: 1}
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from noop_runs import make_journal
+from noted import note_end, note_start, settling
 
 from pscale.config import Case, Plan
 from pscale.launch import job_manager as module
@@ -74,11 +75,11 @@ class Scheduler:
         for case, repeat in order["launches"]:
             key = (case, repeat)
             if jobs.owners(jobs.jobs_of(self.journal))[key] == order["job"]:
-                branch.launched(key, 0)
+                note_start(branch, key, 0)
                 if job.id in {"2", "3"}:
                     job.ending = "preempted"
                     return
-                branch.ended(key, "ok", "", 1.0)
+                note_end(branch, key, "ok", "", 1.0)
         (job.folder / "exit").write_text("0")
         job.ending = "completed"
 
@@ -122,7 +123,7 @@ class Life:
             journal=self.journal,
             todo=plan_launches(CASES, REPEATS, 1),
             settings=SchedulerSettings(scheduler=self.scheduler, machine=NODES, poll_s=1e-9),
-            on_end=self.row,
+            settle=settling(self.row),
             tell=lambda _: None,
         )
         try:

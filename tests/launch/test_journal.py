@@ -5,11 +5,11 @@ import subprocess
 import sys
 
 import pytest
+from noted import note_end, note_start
 from patience import LIMIT_S, lives, wait_for
 
 from pscale.errors import LaunchError, ResultsError, UsageError
 from pscale.launch import journal as module
-from pscale.launch import lock
 from pscale.launch.journal import Journal, fingerprint, newest_unfinished
 from pscale.runs.run_folders import newest
 
@@ -31,8 +31,8 @@ def journal(tmp_path):
 
 def end(journal, *keys):
     for order, key in enumerate(keys):
-        journal.launched(key, order)
-        journal.ended(key, "ok", "", 1.0)
+        note_start(journal, key, order)
+        note_end(journal, key, "ok", "", 1.0)
 
 
 def test_a_run_reads_back_as_it_was_made(journal):
@@ -45,8 +45,8 @@ def test_a_run_reads_back_as_it_was_made(journal):
 
 def test_what_was_launched_and_never_ended_is_neither_finished_nor_forgotten(journal):
     end(journal, ("aa", 0))
-    journal.launched(("bb", 0), 1)
-    journal.ended(("bb", 1), "failed", "rank 1: “x”\nsecond line", 2.0)
+    note_start(journal, ("bb", 0), 1)
+    note_end(journal, ("bb", 1), "failed", "rank 1: “x”\nsecond line", 2.0)
     again = Journal.open(journal.folder)
     assert again.finished() == {("aa", 0), ("bb", 1)}
     assert again.interrupted() == {("bb", 0)}
@@ -106,7 +106,7 @@ with Journal.open(pathlib.Path(sys.argv[1])).locked() as works:
 
 
 def test_one_that_was_killed_while_it_started_a_program_leaves_its_lock_a_moment_later(journal, monkeypatch):
-    monkeypatch.setattr(lock, "_PATIENCE_S", LIMIT_S)
+    monkeypatch.setattr(module, "_PATIENCE_S", LIMIT_S)
     code = """
 import os, pathlib, signal, sys, time
 from pscale.launch.journal import Journal
@@ -129,7 +129,7 @@ def test_a_file_system_without_locks_is_reported(journal, monkeypatch):
     def refuse(*_):
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    monkeypatch.setattr(module.fcntl, "flock", refuse)
     with journal.locked() as works:
         assert works is False
 
@@ -159,7 +159,7 @@ def test_a_run_that_was_killed_while_it_was_made_is_none_to_anybody(tmp_path, mo
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module.atomic_files, "rename", killed)
+    monkeypatch.setattr(module.atomic_files.os, "replace", killed)
     with pytest.raises(KeyboardInterrupt):
         Journal.create(tmp_path, "weak", document())
     assert list(tmp_path.glob("weak/*/data"))
@@ -206,7 +206,7 @@ def test_a_full_disk_is_reported_with_the_place(journal, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", fill)
     with pytest.raises(LaunchError, match=f"cannot write in {journal.folder}: No space left on device"):
-        journal.launched(("aa", 0), 0)
+        note_start(journal, ("aa", 0), 0)
 
 
 def test_a_place_that_cannot_be_written_is_reported(tmp_path):

@@ -12,9 +12,8 @@ import pytest
 from patience import LIMIT_S, wait_for
 
 from pscale.errors import LaunchError
-from pscale.launch import local, shared_memory
+from pscale.launch import doctor, local
 from pscale.launch.command import Command
-from pscale.launch.doctor import host
 
 RESULT = 'echo "{}" > "$FOLDER/result.json"\n'
 
@@ -212,7 +211,7 @@ def test_an_interrupt_while_its_shared_memory_is_looked_for_ends_a_job_all_the_s
     def interrupt(_processes):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(shared_memory, "mapped_by", interrupt)
+    monkeypatch.setattr(local, "segments_of", interrupt)
     with pytest.raises(KeyboardInterrupt):
         job("setsid sleep 1000 & exit 1")
     # the fixture looks for survivors
@@ -257,7 +256,7 @@ time.sleep(1000)
 
 def test_shared_memory_that_a_launch_leaves_is_removed_and_none_of_another_job(job, monkeypatch):
     folder = job.folder.parent
-    monkeypatch.setattr(shared_memory, "FOLDER", folder)
+    monkeypatch.setattr(local, "SHARED_MEMORY", folder)
     left, mapped, old = (folder / f"mpich_shm_{name}_0" for name in ("1a", "2b", "3c"))
     old.touch()
     others = []
@@ -272,7 +271,7 @@ def test_shared_memory_that_a_launch_leaves_is_removed_and_none_of_another_job(j
     job(f"touch '{left}'; until [ -s '{mapped}' ]; do sleep 0.05; done; kill -9 $$")
     thread.join()
     assert (left.exists(), mapped.exists(), old.exists()) == (False, True, True)
-    found = host.shared_memory()
+    found = doctor.shared_memory()
     assert (found.level, "have left 0.0 MiB in 1 files" in found.text) == ("warn", True)
     local.end(f"{folder}/other")  # as pscale does that comes back to a run
     others[0].wait()

@@ -1,4 +1,4 @@
-from pscale.launch.other_work import OtherWork, other_work, wait_until_idle
+from pscale.launch.doctor import OtherWork, other_work, wait_until_idle
 
 IDLE, BUSY = OtherWork(cores=0.02, of=2), OtherWork(cores=1.3, of=2)
 

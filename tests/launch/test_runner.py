@@ -11,14 +11,14 @@ from dataclasses import replace
 
 import pytest
 from noop_runs import make_journal
+from noted import note_end, settling
 from patience import LIMIT_S, lives, wait_for
 
 from pscale.config import Case, Launch, Plan, to_dict
 from pscale.errors import LaunchError, PlanError
 from pscale.launch import local, machine
-from pscale.launch.journal import fingerprint, newest_unfinished
+from pscale.launch.journal import UNLOCKED, fingerprint, newest_unfinished
 from pscale.launch.launcher import Launcher
-from pscale.launch.lock import UNLOCKED
 from pscale.launch.runner import plan_launches, run
 from pscale.runs import atomic_files
 
@@ -42,10 +42,11 @@ jobs = runner.plan_launches(cases, journal.document["repeats"], journal.document
 def row(job, outcome):
     with (program.parent / "rows").open("a") as file:
         file.write(f"{job.case.id}-{job.repeat} {outcome.status}\\n")
+    return runner.ended(job.key, outcome)
 
 def live():
     launcher = Launcher(path=str(program), flavour="mpich", version="0")
-    runner.run(journal, jobs, launcher, machine.inspect(), on_start=lambda job: None, on_end=row)
+    runner.run(journal, jobs, launcher, machine.inspect(), settle=row)
 """
 ONE_LIFE = CAMPAIGN + "live()\n"
 AS_ALLOWED = """
@@ -124,7 +125,7 @@ def test_the_worker_finds_its_order_and_the_row_is_written_before_the_end_is_not
         order = json.loads((journal.case_folder(job.key) / "case.json").read_text())
         seen.append((job, outcome.status, order))
 
-    run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=row)
+    run(journal, jobs, launcher, machine.inspect(), settle=settling(row))
     assert journal.is_finished()
     for job, status, order in seen:
         assert status == "ok"
@@ -141,8 +142,7 @@ def test_a_case_that_fails_is_a_row_and_the_others_go_on(start):
         jobs,
         launcher,
         machine.inspect(),
-        on_start=ignore,
-        on_end=lambda job, outcome: rows.update({job.case.label: outcome.status}),
+        settle=settling(lambda job, outcome: rows.update({job.case.label: outcome.status})),
     )
     assert rows == {"case 1": "ok", "case 2": "failed", "case 3": "ok"}
     assert {record["status"] for record in journal.records() if record["event"] == "ended"} == {
@@ -165,7 +165,7 @@ def test_only_what_fails_before_its_ranks_have_met_is_tried_again(start, tmp_pat
     journal, jobs, launcher = start(1, 1, script)
     rows = []
     here = machine.inspect()
-    run(journal, jobs, launcher, here, on_start=ignore, on_end=lambda *row: rows.append(row), attempts=2)
+    run(journal, jobs, launcher, here, settle=settling(lambda *row: rows.append(row)), attempts=2)
     assert len(lines(tmp_path / "started")) == started
     assert [outcome.status for _, outcome in rows] == [status]
 
@@ -174,7 +174,7 @@ def test_what_a_row_says_is_what_is_noted(start):
     journal, jobs, launcher = start(1, 1, RESULT)
     here = machine.inspect()
     doubt = lambda _, outcome: replace(outcome, status="invalid", reason="no")  # noqa: E731
-    run(journal, jobs, launcher, here, on_start=ignore, on_end=doubt)
+    run(journal, jobs, launcher, here, settle=settling(doubt))
     assert [(r["status"], r["reason"]) for r in journal.records() if r["event"] == "ended"] == [
         ("invalid", "no")
     ]
@@ -184,16 +184,16 @@ def test_nothing_starts_if_one_case_cannot(start):
     journal, jobs, launcher = start(1, 1, RESULT)
     [big] = plan_launches([Case(suite="s", label="big", ranks=10**6)], 1, 1)
     with pytest.raises(PlanError, match="big: ranks 1000000"):
-        run(journal, [*jobs, big], launcher, machine.inspect(), on_start=ignore, on_end=ignore)
+        run(journal, [*jobs, big], launcher, machine.inspect(), settle=settling(ignore))
     assert journal.records() == []
 
 
 def test_what_has_ended_is_not_started_again(start, tmp_path):
     journal, jobs, launcher = start(3, 2, RESULT)
-    journal.ended(jobs[0].key, "failed", "", 1.0)
-    run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=ignore)
+    note_end(journal, jobs[0].key, "failed", "", 1.0)
+    run(journal, jobs, launcher, machine.inspect(), settle=settling(ignore))
     assert len(lines(tmp_path / "started")) == 5
-    run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=ignore)
+    run(journal, jobs, launcher, machine.inspect(), settle=settling(ignore))
     assert len(lines(tmp_path / "started")) == 5
 
 
@@ -204,8 +204,8 @@ def test_a_row_that_could_not_be_written_is_measured_again(start, tmp_path):
         raise LaunchError("the disk is full")
 
     with pytest.raises(LaunchError):
-        run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=full)
-    run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=ignore)
+        run(journal, jobs, launcher, machine.inspect(), settle=settling(full))
+    run(journal, jobs, launcher, machine.inspect(), settle=settling(ignore))
     assert [count for _, count in Counter(lines(tmp_path / "started")).items()] == [2, 1]
     assert journal.is_finished()
 
@@ -256,24 +256,24 @@ def test_a_disk_that_is_full_is_reported_and_costs_no_launch_that_has_ended(smal
             fill()
 
     with pytest.raises(LaunchError, match=r"my reports.*(No space left on device)"):
-        run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=row)
+        run(journal, jobs, launcher, machine.inspect(), settle=settling(row))
     kept = journal.finished()
     assert 4 <= len(kept) < 20
     assert newest_unfinished(small_disk, "s", fingerprint(journal.document)).finished() == kept
     with pytest.raises(LaunchError, match="No space left on device"):
-        run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=row)
+        run(journal, jobs, launcher, machine.inspect(), settle=settling(row))
     ballast.unlink()
     begun = len(lines(tmp_path / "started"))
-    run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=ignore)
+    run(journal, jobs, launcher, machine.inspect(), settle=settling(ignore))
     assert journal.is_finished()
     assert set(lines(tmp_path / "started")[begun:]) == {f"{c}-{n}" for c, n in {j.key for j in jobs} - kept}
 
 
 def test_a_file_system_without_locks_is_reported(start, monkeypatch):
     journal, jobs, launcher = start(1, 1, RESULT)
-    monkeypatch.setattr("pscale.launch.lock.try_lock", lambda _: False)
+    monkeypatch.setattr("pscale.launch.journal.try_lock", lambda _: False)
     said = []
-    run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=ignore, tell=said.append)
+    run(journal, jobs, launcher, machine.inspect(), settle=settling(ignore), tell=said.append)
     assert said == [UNLOCKED]
     assert journal.is_finished()
 
@@ -287,7 +287,7 @@ def test_a_job_that_outlived_a_killed_pscale_is_ended_before_others_are_measured
         child.kill()
     orphans = local.tagged(local.tag(journal.case_folder(jobs[0].key)))
     assert orphans
-    run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=ignore)
+    run(journal, jobs, launcher, machine.inspect(), settle=settling(ignore))
     assert journal.is_finished()
     assert not any(map(lives, orphans))
 

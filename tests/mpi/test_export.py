@@ -13,7 +13,7 @@ from export_formats import ideal_ns, read_chakra, read_goal
 from pscale.analysis.frames import load
 from pscale.analysis.timeline import launch_events, traced
 from pscale.analysis.what_if import launch_of, wall_ns
-from pscale.cli.export import export
+from pscale.cli.trace import export
 from pscale.errors import PscaleError
 from pscale.runs.events import AMONG_ALL, FROM_ROOT, TO_ROOT
 from pscale.simulator.network import IDEAL, Network, moved_bytes

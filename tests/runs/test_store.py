@@ -10,13 +10,13 @@ from pscale.analysis.frames import load
 from pscale.config import Case, Launch
 from pscale.errors import ResultsError
 from pscale.runs import store
-from pscale.runs.documents import planned_columns
 from pscale.runs.schema import KINDS_OF_1, NAMES_OF_1, TABLES, VERSION, Column
 from pscale.runs.store import (
     LEAST,
     compact,
     launch_row,
     part_path,
+    planned_columns,
     read_case,
     read_part,
     read_table,

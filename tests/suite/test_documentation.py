@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from pscale.cli.manual import default_text, with_tables
 from pscale.config import expressions
 from pscale.errors import PscaleError
 from pscale.suite.document import LONGEST_TEXT, read_value
-from pscale.suite.documentation import default_text, with_tables
 from pscale.suite.expand import expand
 from pscale.suite.fields import fields_of, group_at, kinds_of
 from pscale.suite.file import Sweep
@@ -41,8 +41,7 @@ def declared():
 
 
 def test_the_tables_of_the_document_are_those_of_the_declarations():
-    told = "write them again: python -m pscale.suite.documentation docs/suites.md"
-    assert with_tables(DOCUMENT) == DOCUMENT, told
+    assert with_tables(DOCUMENT) == DOCUMENT, "write them again: make manual"
     assert re.findall(r"<!-- fields: (\S+) -->", DOCUMENT) == GROUPS
     assert re.findall(r"<!-- (?:fields|metrics) -->", DOCUMENT) == ["<!-- fields -->", "<!-- metrics -->"]
     assert all(f"| `{name}` |" in DOCUMENT for name in Sweep.model_fields)

@@ -3,7 +3,7 @@
 import pytest
 
 from pscale.config import Inject, Jitter
-from pscale.config.injection import stored_words
+from pscale.config.case import stored_words
 from pscale.errors import SuiteError
 from pscale.suite.expand import expand
 

@@ -7,8 +7,7 @@ from mistakes import mistakes
 from patience import check_spent
 
 from pscale.errors import SuiteError
-from pscale.suite.load import Auto, load_suite
-from pscale.suite.override import Override
+from pscale.suite.load import Auto, Override, load_suite
 
 
 def message(load, *arguments, **options):

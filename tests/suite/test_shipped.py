@@ -61,9 +61,7 @@ def test_every_picture_of_the_tour_has_a_suite_that_keeps_its_events():
 
 def test_the_shipped_schema_is_up_to_date():
     shipped = json.loads((FOLDER / "suite.schema.json").read_text())
-    assert shipped == editor_schema(), (
-        "write it again: python -m pscale.suite.documentation suites/suite.schema.json"
-    )
+    assert shipped == editor_schema(), "write it again: python -m pscale.cli.manual suites/suite.schema.json"
 
 
 def test_mingpt_has_the_models_of_the_torchshard_note_under_six_plans_with_one_batch():

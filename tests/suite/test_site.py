@@ -2,8 +2,7 @@ import pytest
 
 from pscale.errors import SuiteError, UsageError
 from pscale.suite.expand import expand
-from pscale.suite.load import load_suite
-from pscale.suite.site import find_site
+from pscale.suite.load import find_site, load_suite
 
 SITES = """
 other:

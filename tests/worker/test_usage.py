@@ -17,7 +17,7 @@ intr 1 2 3
 def machine(tmp_path, monkeypatch):
     """Make up what a host tells."""
     monkeypatch.setattr(usage, "_TICK", 100)
-    monkeypatch.setattr(usage.cgroup, "throttled_s", lambda: None)
+    monkeypatch.setattr(usage, "throttled_s", lambda: None)
 
     def tell(*, busy=700, steal=20, clock=2_400_000, throttles=3):
         (tmp_path / "stat").write_text(STAT.format(busy=busy, steal=steal))
@@ -68,7 +68,7 @@ def reading(threads, counts, state):
 
 
 def test_a_system_that_tells_nothing_gives_no_figures(tmp_path, monkeypatch):
-    monkeypatch.setattr(usage.cgroup, "throttled_s", lambda: None)
+    monkeypatch.setattr(usage, "throttled_s", lambda: None)
     counts, state = host_usage([0], tmp_path, tmp_path)
     assert {*counts.values(), *state.values()} == {None}
     nothing = reading({"7": 0.0}, counts, state)

@@ -29,7 +29,7 @@ class PyPscale(PythonPackage):
         depends_on("py-scipy@1.13:")
         depends_on("py-seaborn@0.13:")
         depends_on("py-jinja2@3.1:")
-        depends_on("py-typer@0.15:")
+        depends_on("py-typer@0.19:")
         depends_on("py-rich@13.7:")
         depends_on("py-pydantic@2.7:")
         depends_on("py-pyyaml@6.0:")

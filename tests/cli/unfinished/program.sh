@@ -1,0 +1,2 @@
+#!/bin/sh
+echo "time $1.5 s"
