@@ -38,7 +38,7 @@ from pscale.predict.engine import predict as predict_case
 from pscale.predict.flows import predict_flows
 from pscale.predict.outlook import Outlook, outlook
 from pscale.predict.probe import Kind, Probes, empty_profile
-from pscale.predict.profile import Profile, calibrated, small_models
+from pscale.predict.profile import Profile, kept_calibration, small_models
 from pscale.predict.record import hash_of, recorded
 from pscale.predict.trust import replays, sentences
 from pscale.report.predictions import print_outlook, write_page
@@ -177,10 +177,10 @@ def profile_of(run: Run, bare: Path | None, here: Machine, *, anywhere: bool) ->
         _check_machine(each, here)
     profile = Profile.of_run(*runs)
     small = small_models(profile.cases[0])
-    if anywhere or not small:
+    if anywhere or profile.calibration or not small:
         return profile
     with new_console(stderr=True).status("measuring how fast this machine computes …"):
-        return replace(profile, calibration=calibrated(small, calibrate(small, os.environ)))
+        return replace(profile, calibration=kept_calibration(run, small, calibrate(small, os.environ)))
 
 
 def _check_machine(run: Run, here: Machine) -> None:

@@ -11,6 +11,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -21,17 +22,19 @@ from numpy.typing import NDArray
 from pscale.analysis.frames import Run, no_training, records
 from pscale.analysis.network import calls_alone
 from pscale.analysis.timeline import Traced, how_to_trace, traced
-from pscale.config import Case, from_dict
+from pscale.config import Case, from_dict, to_dict
 from pscale.errors import PlanError, ResultsError, UsageError
 from pscale.mesh.dry import AxisCall
 from pscale.mesh.grid import coordinates, rank_at
 from pscale.predict.observed import LaunchTimes, RankTimes, Seconds, numbers_of_calls, observe
 from pscale.predict.step_program import Segment, StepProgram, step_program
+from pscale.runs.atomic_files import read_json, write_json
 from pscale.runs.events import AMONG_ALL, BETWEEN_TWO, TO_ROOT
 from pscale.runs.step_time import Vector, steady, step_times
 from pscale.worker import calibration
 
 QUANTILES = 64
+CALIBRATION = "calibration.json"  # in a run's folder
 _LEAST_S = 1e-9
 _MOST_STEPS, _MOST_RANKS = 64, 64  # of a launch whose paces are kept
 
@@ -202,6 +205,33 @@ def small_models(case: Case) -> list[Case]:
     return [] if case.ghost.gflops or case.model.kind not in calibration.KINDS else calibration.shapes(case)
 
 
+def kept_calibration(
+    run: Run, cases: Sequence[Case], phases_s: Sequence[Mapping[str, float]]
+) -> tuple[Calibrated, ...]:
+    """Return the work of small models, and keep it in a run's folder."""
+    with suppress(OSError):  # a folder that cannot be written only costs another calibration
+        write_json(run.path / CALIBRATION, {"cases": [*map(to_dict, cases)], "phases_s": phases_s})
+    return calibrated(cases, phases_s)
+
+
+def calibration_of(run: Run) -> tuple[Calibrated, ...]:
+    """Return what a prediction from a run has kept there of its machine; nothing where that is damaged."""
+    try:
+        kept = read_json(run.path / CALIBRATION)
+        return calibrated([from_dict(Case, each) for each in kept["cases"]], kept["phases_s"])
+    except (
+        OSError,
+        ArithmeticError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        PlanError,
+    ):
+        return ()
+
+
 def calibrated(cases: Sequence[Case], measured: Sequence[Mapping[str, float]]) -> tuple[Calibrated, ...]:
     """Return the work of small models, of which the seconds by phase were measured."""
     found = []
@@ -266,6 +296,7 @@ def _profile(run: Run) -> Profile:
         dtypes=tuple(sorted({launch.case.model.dtype for launch in launches})),
         threads=tuple(sorted({launch.case.threads for launch in launches})),
         notes=tuple(notes),
+        calibration=calibration_of(run),
     )
 
 

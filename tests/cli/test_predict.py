@@ -4,16 +4,20 @@ import json
 import math
 import os
 import re
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
+from pscale.cli import predict as predict_module
 from pscale.cli.predict import PredictOptions, by_parts, predict
 from pscale.cli.prepare import SuiteOptions
 from pscale.errors import PlanError, ResultsError, SuiteError, UsageError
 from pscale.predict import simgrid
+from pscale.predict.profile import Profile
 from pscale.predict.simgrid import SimGridError
 from pscale.report.text import rate
 from pscale.runs import predictions
@@ -232,6 +236,21 @@ def test_a_network_without_a_tier_for_all_ranks_is_refused_and_nothing_is_writte
         predict(suite, SuiteOptions(), tmp_path, asked(network=network, ranks="64"))
     assert not list(tmp_path.glob("later*/*"))
     assert not list(tmp_path.glob("*.prediction.*"))
+
+
+def test_a_run_keeps_what_its_machine_took_for_small_models(tmp_path, monkeypatch):
+    run = load(shutil.copytree(RUN, tmp_path / "run"))
+    here, measured = SimpleNamespace(cpu_model=run.machine["cpu_model"], host=""), []
+    monkeypatch.setattr(
+        predict_module, "calibrate", lambda cases, _: measured.append(1) or [{"forward": 0.5}] * len(cases)
+    )
+    made = predict_module.profile_of(run, None, here, anywhere=False)
+    assert {each.seconds for each in made.calibration} == {0.5}
+    for anywhere in (False, True):
+        assert predict_module.profile_of(run, None, here, anywhere=anywhere).calibration == made.calibration
+    assert measured == [1]
+    (run.path / "calibration.json").write_text('{"cases": [{}], "phases_s": 1}')
+    assert Profile.of_run(run).calibration == ()
 
 
 def test_a_run_of_another_machine_is_refused_unless_it_is_meant(suite, tmp_path, monkeypatch):
