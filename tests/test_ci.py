@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,18 @@ def test_the_template_for_gitlab_has_keys_of_a_job_and_calls_the_same_scripts():
         for script in re.findall(r"packaging/github-action/(\S+)", line):
             assert (FOLDER / script).is_file()
     assert job["artifacts"]["reports"] == {"junit": f"{job['variables']['PSCALE_OUT']}/junit.xml"}
+
+
+def test_the_action_installs_the_version_that_it_is_of_with_mpich(tmp_path):
+    folder, programs = tmp_path / "a copy" / "packaging" / "github-action", tmp_path / "bin"
+    shutil.copytree(FOLDER, folder)
+    programs.mkdir()
+    for name, script in (("python", 'printf "%s\\n" "$@"'), ("pscale", "exit 1")):
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    environ = {"PATH": str(programs)}
+    done = subprocess.run([folder / "install.sh"], env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["-m", "pip", "install", "--quiet", f"{tmp_path}/a copy[mpich]"]
 
 
 @pytest.mark.parametrize(

@@ -139,9 +139,9 @@ def test_an_ordinary_user_measures_and_reports_in_an_empty_folder_that_nobody_ca
     environment, empty, home = place / "clean environment", place / "empty", place / "home"
     shutil.copytree(sys.prefix, environment, symlinks=True)  # has all that the wheel needs, already compiled
     path = {"PATH": str(environment / "bin")}  # no compiler, no MPI of the system
-    pip = (environment / "bin" / "python", "-m", "pip")
-    call(*pip, "uninstall", "--quiet", "--yes", "pscale", cwd=place)
-    call(*pip, "install", "--quiet", "--no-index", f"{wheel}[mpich]", cwd=place, env=path)
+    call(environment / "bin" / "python", "-m", "pip", "uninstall", "--quiet", "--yes", "pscale", cwd=place)
+    install = ROOT / "packaging" / "github-action" / "install.sh"
+    call(install, cwd=place, env={**path, "PSCALE_INSTALL": f"--no-index {wheel}[mpich]"})
     for folder in (empty, home):
         folder.mkdir()
     home.chmod(0o777)
