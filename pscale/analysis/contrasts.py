@@ -25,7 +25,6 @@ from pscale.analysis.threads import lost
 from pscale.analysis.wording import in_common
 from pscale.config import JOINT
 from pscale.config.case import stored_words
-from pscale.config.workload import WALL
 
 _SMALL = 0.01  # of the step: a smaller loss is not worth a name
 Planned = Mapping[str, Any]  # the configuration of a case
@@ -337,7 +336,7 @@ def evidence(
 
     `judged` are the expectations of their efficiency.
     """
-    nodes = run.cases[run.cases["status"] == "ok"].groupby("case")["nodes"].max().to_dict()
+    nodes = run.cases.groupby("case")["nodes"].max().dropna().to_dict()
     programs = workloads(run)
     for members in grouped(sizes, lambda size: size["series"]).values():
         fastest = max(members, key=lambda size: size["speedup"].value)
@@ -346,17 +345,16 @@ def evidence(
         for size in members:
             cost, demand = costs[size["case"]], judged.get(size["case"])
             per, work = (1e6, cost["work"]) if stated else (1.0, size["relative_work"])
-            whole = size["case"] in programs and programs[size["case"]].times == WALL
             hours = cost["core_s"].times(1 / 3600 / work)
             yield {
                 **size,
-                "nodes": nodes.get(size["case"]),
+                "nodes": nodes.get(size["case"], 1 if run.machine.get("nodes") == 1 else None),
                 "target": asked.target,
                 "answer": demand.answer if demand else "",
                 "to_decide": demand.to_decide if demand else "",
                 "time_answer": _beside(size, fastest, times, 1.0),
                 "cost_answer": _DEARER[_beside(size, cheapest, times, size["cores"] / cheapest["cores"])],
-                "timed": "launch" if whole else "step",
+                "timed": programs[size["case"]].timed if size["case"] in programs else "step",
                 "unit": cost["unit"] if stated else "",
                 "per": per,
                 "core_hours": hours.times(per),

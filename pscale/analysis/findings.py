@@ -34,6 +34,7 @@ from pscale.analysis.timeline import timeline
 from pscale.analysis.verdict import EVIDENCE, verdicts
 from pscale.analysis.what_if import what_if
 from pscale.config.case import UNCOUNTED
+from pscale.config.workload import IMPORTED
 from pscale.simulator.network import Network
 
 FORMAT = 3
@@ -175,9 +176,10 @@ class Findings:
 
     @cached_property
     def program(self) -> str:
-        """The command of the program that it measures; empty for trainings."""
+        """The command of the program, of imported launches the name of the study; empty for trainings."""
         workloads = (planned.get("workload") or {} for planned in self.source.planned.values())
-        return ", ".join(dict.fromkeys(filter(None, (each.get("command") for each in workloads))))
+        commands = [*dict.fromkeys(filter(None, (each.get("command") for each in workloads)))]
+        return str(self.source.suite["name"]) if commands == [IMPORTED] else ", ".join(commands)
 
     @cached_property
     def given(self) -> str:

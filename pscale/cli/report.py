@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -97,6 +98,8 @@ def report(
             print(render_json(findings))
         case "latex":
             print(render_latex(findings, (EVIDENCE,) if proposal else TOPICS), end="")
+            if proposal:
+                tell(_inclusion(findings, f"pscale report {shlex.join(map(str, paths))}", proposal))
         case "csv":
             with _writing(Path(findings.path)):
                 _tell(write_csv(findings, Path(findings.path) / "csv"))
@@ -110,6 +113,17 @@ def report(
             _report(findings, pictures, drawer, topics=None if full else topics)
             if proposal and pictures.style == "screen" and pictures.formats is not None:
                 _tell(_published(findings, "publication", PRINTED, (EVIDENCE,)))
+
+
+def _inclusion(findings: Findings, command: str, proposal: Proposal) -> str:
+    """Return the LaTeX that includes the figure of the evidence, which a command draws."""
+    figure = f"{findings.path}/figures/publication/{EVIDENCE.name}.pdf"
+    return (
+        f"\n% \\usepackage{{graphicx}}; drawn by: {command} --target {proposal.target:g}\n"
+        "\\begin{figure}\n\\centering\n"
+        f"\\includegraphics[width=\\linewidth]{{{figure}}}\n"
+        "\\caption{Time and efficiency by size, with 95\\% intervals}\n\\end{figure}"
+    )
 
 
 def _report(

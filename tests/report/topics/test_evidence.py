@@ -179,6 +179,8 @@ def test_what_is_not_known_of_a_machine_is_not_made_up(tmp_path):
     assert (
         "from 1 to 16 ranks, with 3 launches of each size. The machine is not recorded. Efficiency" in words
     )
+    (folder / "run.json").write_text(json.dumps({**document, "provenance": {"machine": {"nodes": 1}}}))
+    assert "from 1 to 16 ranks on 1 node, with" in said(Findings(load(folder))), "there was no other"
 
 
 def test_the_figure_has_logarithmic_times_beside_ideal_ones_and_the_target(tmp_path):
@@ -206,7 +208,9 @@ def test_the_command_prints_the_sheet_or_writes_it_in_every_format(tmp_path, psc
     sheet = said(Findings(load(folder), proposal=Proposal(0.6, 500)))
     options = ("report", str(folder), "--target", "0.6", "--units", "500", "--format")
     assert sheet in pscale(*options, "md")[1]
-    assert sheet.replace("%", r"\%").replace("±", r"$\pm$") in pscale(*options, "latex")[1]
+    latex = pscale(*options, "latex")[1]
+    assert sheet.replace("%", r"\%").replace("±", r"$\pm$") in latex
+    assert f"\\includegraphics[width=\\linewidth]{{{pdf}}}" in latex
     assert pscale(*options, "html")[1] == f"{folder}/evidence.html\n"
     page = (folder / "evidence.html").read_text()
     assert page.count("<section") == 1
