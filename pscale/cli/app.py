@@ -200,8 +200,8 @@ def scale(
 ) -> None:
     """Measure how any MPI program scales: efficiency over ranks, and what is lost to whom.
 
-    Options end at the program's name: all behind it is the program's. '{ranks}' and '{800 * ranks}' in its
-    arguments stand for numbers of each size; quote them for the shell.
+    Options end at the program's name: all behind it is the program's.
+    '{ranks}' and '{800 * ranks}' in its arguments are numbers of each size.
     """
     from pscale.cli import scale as command
     from pscale.cli.prepare import effort

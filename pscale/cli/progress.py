@@ -179,7 +179,8 @@ class LaunchProgress:
         self._done += self._known.costs[launch.case.id]
         self._now = self._analysed = None
         self._known.add(end)
-        figure = f"{duration(end.step_s, 4)} a step" if end.step_s else escape(end.reason)
+        noun = launch.case.workload.timed
+        figure = f"{duration(end.step_s, 4)} a {noun}" if end.step_s else escape(end.reason)
         count = f"{self._ended:>{len(str(self._of))}}/{self._of}"
         reached = self._rounds.known(end.case) if self._rounds else ""
         line = end_line(count, launch, end.status, figure) + (f"  ({reached})" if reached else "")

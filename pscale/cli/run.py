@@ -373,7 +373,11 @@ class _EndedLaunches:
         if record["event"] == "ended" and (launch := self._launches.get(key_of(record))):
             self._count += 1
             step_s, wall_s = record.get("step_s"), record["wall_s"]
-            figure = f"{duration(step_s, 4)} a step" if step_s else f"{duration(wall_s)} in all"
+            figure = (
+                f"{duration(step_s, 4)} a {launch.case.workload.timed}"
+                if step_s
+                else f"{duration(wall_s)} in all"
+            )
             said = escape(record["reason"]) or figure
             line = end_line(f"{self._count}/{self._needed}", launch, record["status"], said)
             self._console.print(line, highlight=False)

@@ -8,6 +8,7 @@ import select
 import shlex
 import stat
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -61,10 +62,10 @@ def scale(program: Sequence[str], options: ScaleOptions, run_options: RunOptions
     if options.rate and (options.step_time or options.work):
         raise UsageError("--rate stands for --step-time and --work; give it without these")
     if why_nested(program):
-        raise UsageError(_unwrapped(program))
+        raise UsageError(_refusal(program))
     suite_options = SuiteOptions(site=options.site, folder=Path.cwd())
-    fewest = _Study(program, options, [1])
-    _, _, target = load(fewest.document(), suite_options)
+    smallest = _Study(program, options, [1])
+    _, _, target = load(smallest.document(), suite_options)
     cores = target.machine.all_cores
     ranks = _ranks(options.ranks) if options.ranks is not None else _powers(cores // options.threads)
     study = _Study(program, options, ranks)
@@ -74,10 +75,13 @@ def scale(program: Sequence[str], options: ScaleOptions, run_options: RunOptions
         return 0
     if not options.launch.get("oversubscribe"):
         _check_cores(ranks, options.threads, cores, target.machine.host)
+    with suppress(OSError):
+        if stat.S_ISFIFO(os.fstat(0).st_mode) and _is_silent(0):
+            tell("standard input is an open pipe, which launches do not read; name a file, `< FILE`")
     return run([document], suite_options, run_options)
 
 
-def _unwrapped(program: Sequence[str]) -> str:
+def _refusal(program: Sequence[str]) -> str:
     """Return the refusal of a program that starts ranks itself, with the line to type."""
     name, inner, ranks = launched_program(program)
     line = f"pscale scale --ranks {_series(ranks)} -- {shlex.join(inner) or './a.out'}"
@@ -104,12 +108,12 @@ def _check_cores(ranks: Sequence[int], threads: int, cores: int, host: str) -> N
     large = [count for count in ranks if count * threads > cores]
     if not large:
         return
-    fitting = ",".join(str(count) for count in ranks if count not in large)
-    each = f" of {threads} threads" if threads > 1 else ""
-    leave = f"--ranks {fitting} leaves them out, " if fitting else ""
+    others = ",".join(str(count) for count in ranks if count not in large)
+    size = f" of {threads} threads" if threads > 1 else ""
+    advice = f"--ranks {others} leaves them out, " if others else ""
     raise PlanError(
-        f"{', '.join(map(str, large))} ranks{each} do not fit: {host} has {cores} cores; "
-        f"{leave}--oversubscribe lets ranks share cores"
+        f"{', '.join(map(str, large))} ranks{size} do not fit: {host} has {cores} cores; "
+        f"{advice}--oversubscribe lets ranks share cores"
     )
 
 
@@ -130,7 +134,7 @@ class _Study:
 
     def __init__(self, program: Sequence[str], options: ScaleOptions, ranks: Sequence[int]):
         self._options = options
-        self._typed = f"-- {shlex.join(program)}"
+        self._option = f"-- {shlex.join(program)}"
         self._places: dict[tuple[str | int, ...], Place] = {}
         self._settings = dict(_setting(text) for text in options.settings)
         self._params: dict[str, Any] = {}
@@ -146,7 +150,7 @@ class _Study:
         """Return the suite as `pscale run` reads it from a file."""
         options, name = self._options, _suite_name(self._program)
         workload: dict[str, Any] = {"command": self._command}
-        workload |= {"stdin": read} if (read := _standard_input()) else {}
+        workload |= {"stdin": file} if (file := _standard_input()) else {}
         workload |= {"params": self._params} if self._params else {}
         workload |= {"figures": self._figures} if self._figures else {}
         workload |= {"step_time": _TIME} if options.step_time else {}
@@ -164,12 +168,12 @@ class _Study:
             "sweep": self._sweep,
             **({"launch": dict(options.launch)} if options.launch else {}),
         }
-        self._place("workload", option=self._typed)
+        self._place("workload", option=self._option)
         self._place("workload", "work", option="--work")
         document = Document(values=values, places={}, text="")
         for text in (*options.effort, *self._fields):
             document = overridden(document, text)
-        text = suite_text(document.values, f"pscale scale … {self._typed}")
+        text = suite_text(document.values, f"pscale scale … {self._option}")
         return document_of(text, {**document.places, **self._places})
 
     def _place(self, *path: str | int, option: str) -> None:
@@ -177,52 +181,54 @@ class _Study:
 
     def _read_figures(self) -> None:
         if regex := self._options.step_time:
-            behind = _UNIT_BEHIND.fullmatch(regex)
-            groups = _groups(regex)
-            found = "match" if groups == 2 else behind[1] if behind else "s"
-            self._figures[_TIME] = {"regex": regex, "unit": found, "better": "lower"}
+            match = _UNIT_BEHIND.fullmatch(regex)
+            unit = "match" if _groups(regex) == 2 else match[1] if match else "s"
+            self._figures[_TIME] = {"regex": regex, "unit": unit, "better": "lower"}
             self._place("workload", "figures", _TIME, option="--step-time")
         if regex := self._options.rate:
-            unit = _RATE_UNIT.search(regex)
-            found = "match" if _groups(regex) == 2 else (unit[1] or unit[2]) if unit else "1/s"
-            self._figures[_RATE] = {"regex": regex, "unit": found, "better": "higher"}
+            match = _RATE_UNIT.search(regex)
+            unit = "match" if _groups(regex) == 2 else (match[1] or match[2]) if match else "1/s"
+            self._figures[_RATE] = {"regex": regex, "unit": unit, "better": "higher"}
             self._place("workload", "figures", _RATE, option="--rate")
         for text in self._options.metrics:
             option = f"--metric {text}"
-            if not (parts := _METRIC.fullmatch(text)):
+            if not (match := _METRIC.fullmatch(text)):
                 form = "name=REGEX or name=@FILE:PATH, such as 'error=error: (\\S+)'"
                 raise UsageError(f"{option}: expected {form}")
-            name, said, where = parts[1], parts[2], parts[3]
+            name, unit, source = match.groups()
             if name in self._figures:
                 raise UsageError(f"{option}: the name '{name}' is given twice; expected another")
-            self._figures[name] = {**_source(option, where), **({"unit": said} if said else {})}
+            self._figures[name] = {**_reading(option, source), **({"unit": unit} if unit else {})}
             self._place("workload", "figures", name, option=option)
 
     def _command_of(self, program: Sequence[str]) -> str:
         """Return the command of the suite: expressions are parameters, files of this folder have `{here}`."""
         words = []
-        for number, word in enumerate(program):
-            filled = _BRACES.sub(lambda found, at=number: self._braced(found, at), word)  # type: ignore[misc]
-            words.append(self._located(filled) if number else filled)
+        for index, word in enumerate(program):
+            text = _BRACES.sub(lambda match, at=index: self._placeholder(match, at), word)  # type: ignore[misc]
+            words.append(self._with_folder(text) if index else text)
         return " ".join(word if _is_one_word(word) else shlex.quote(word) for word in words)
 
-    def _braced(self, found: re.Match[str], number: int) -> str:
-        text = (found[1] or "").strip()
+    def _placeholder(self, match: re.Match[str], index: int) -> str:
+        """Return the name in braces that stands for what braces have in an argument of the program."""
+        text = (match[1] or "").strip()
         if not text:
-            return found[0]
+            return match[0]
         if _NAME.fullmatch(text):
             if text not in self._settings and text not in _FACTS:
-                raise UsageError(f"{self._typed}: {{{text}}} has no value; give it one: --set {text}=400,800")
+                raise UsageError(
+                    f"{self._option}: {{{text}}} has no value; give it one: --set {text}=400,800"
+                )
             return f"{{{text}}}"
         expression = _expression(text)
-        name = next((name for name, value in self._params.items() if value == expression), f"arg{number}")
+        name = next((name for name, value in self._params.items() if value == expression), f"arg{index}")
         while self._params.get(name, expression) != expression or name in self._settings:
             name += "_"
         self._params[name] = expression
-        self._place("workload", "params", name, option=self._typed)
+        self._place("workload", "params", name, option=self._option)
         return f"{{{name}}}"
 
-    def _located(self, word: str) -> str:
+    def _with_folder(self, word: str) -> str:
         """Return an argument with the place of a file that it names: launches run in other folders."""
         option, equals, name = word.rpartition("=") if word.startswith("-") else ("", "", word)
         if not name or name.startswith(("/", "{")) or not _is_file(name):
@@ -234,29 +240,24 @@ class _Study:
 
     def _read_settings(self) -> list[str]:
         """Sort what `--set` gives: parameters that the program has, and fields of the suite."""
-        used = {name for name in self._settings if f"{{{name}}}" in self._command}
+        names = {name for name in self._settings if f"{{{name}}}" in self._command}
         expressions = [*self._params.values(), *filter(None, [self._options.work])]
-        used |= {name for each in expressions for name in names_in(each.removeprefix("="))}
-        used |= {
-            name
-            for value in self._settings.values()
-            if value.startswith("=")
-            for name in names_in(value.removeprefix("="))
-        }
+        expressions += [value for value in self._settings.values() if value.startswith("=")]
+        names |= {name for text in expressions for name in names_in(text.removeprefix("="))}
         fields = []
         for name, text in self._settings.items():
             option = f"--set {name}={text}"
-            if name not in used and ("." in name or name in _SUITE_FIELDS):
+            if name not in names and ("." in name or name in _SUITE_FIELDS):
                 fields.append(f"{name}={text}")
                 continue
-            if name not in used:
+            if name not in names:
                 raise UsageError(f"{option}: the program has no {{{name}}}; write it where its value belongs")
-            values = [_value(each, option) for each in _OUTSIDE.split(text)]
+            values = [_value(word, option) for word in _OUTSIDE.split(text)]
             if len(values) > 1:
                 self._sweep[name] = values
                 self._place("sweep", name, option=option)
-            else:
-                (self._params[name],) = values
+            if len(values) == 1 or f"{{{name}}}" not in self._command:  # only expressions have the name
+                self._params[name] = values[0]
                 self._place("workload", "params", name, option=option)
         return fields
 
@@ -289,11 +290,11 @@ def _groups(regex: str) -> int:
         return 0  # the suite says what is wrong with it
 
 
-def _source(option: str, where: str) -> dict[str, str]:
-    """Return where a figure is: a pattern of the output, or a file that the program writes."""
-    if not where.startswith("@"):
-        return {"regex": where}
-    file, colon, path = where[1:].partition(":")
+def _reading(option: str, source: str) -> dict[str, str]:
+    """Return how a figure is read: by a pattern of the output, or from a file that the program writes."""
+    if not source.startswith("@"):
+        return {"regex": source}
+    file, colon, path = source[1:].partition(":")
     if not (file and colon and path):
         raise UsageError(f"{option}: expected @FILE:PATH, such as @result.json:norm.l2 or @table.csv:column")
     is_table = PurePosixPath(file).suffix in (".csv", ".tsv")
@@ -333,8 +334,13 @@ def _standard_input() -> str | None:
             raise UsageError("standard input: this system does not name the file; have the program open it")
         here, path = Path.cwd(), link.resolve()
         return str(path.relative_to(here) if path.is_relative_to(here) else path)
-    if stat.S_ISFIFO(mode) and select.select([0], [], [], 0)[0] and os.read(0, 1):
+    if stat.S_ISFIFO(mode) and not _is_silent(0) and os.read(0, 1):
         raise UsageError(
             "standard input is a pipe, of which only one launch could read: name a file, `< FILE`"
         )
     return None
+
+
+def _is_silent(descriptor: int) -> bool:
+    """Tell whether a descriptor has neither data nor an end yet."""
+    return not select.select([descriptor], [], [], 0)[0]

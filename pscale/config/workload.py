@@ -182,6 +182,11 @@ class Workload:
         """What a step is: the name of a figure, `wall` or `watch`."""
         return self.rate or self.step_time or (WATCH if self.watch is True else WALL)
 
+    @property
+    def timed(self) -> str:
+        """What is timed, a step or a whole launch, as a noun."""
+        return "launch" if self.command and self.times == WALL else "step"
+
     def step_s(self, value: float, unit: str) -> float:
         """Return the step time that the figure `times` says; NaN where its unit is not one of time."""
         if self.rate is None:

@@ -29,7 +29,7 @@ def imported(pscale, tmp_path):
         assert found == code, err
         if code not in (0, 1):
             return err
-        return json.loads(pscale("report", "reports/table", "-f", "json")[1])
+        return json.loads(pscale("report", "-f", "json")[1])
 
     return run
 
@@ -53,6 +53,14 @@ def test_what_a_table_does_not_tell_stays_unknown_and_is_said(imported):
     assert [case["wall_s"] for case in report["cases"]] == [None, None]
     assert report["lost_time"] == []
     assert "workload.watch" not in json.dumps(report), "nothing can be run again"
+
+
+def test_the_evidence_of_a_table_names_its_program(imported, pscale):
+    imported("p,t\n1,2\n1,2\n2,1\n2,1\n", "--ranks", "p", "--time", "t", "--name", "ising")
+    sheet = pscale("report", "reports/ising", "--evidence", "--format", "md")[1]
+    assert (
+        "We measured strong scaling of 'ising' from 1 to 2 ranks, with 2 launches of each size. The" in sheet
+    )
 
 
 def test_metrics_and_the_work_of_weak_scaling_are_taken_from_columns(imported):

@@ -1,6 +1,7 @@
 """`pscale scale`: the suite that a command line stands for, and what it refuses, before anything starts."""
 
 import os
+from contextlib import contextmanager
 
 import pytest
 import yaml
@@ -94,6 +95,12 @@ def test_sizes_are_powers_of_two_up_to_the_cores_where_none_are_named(saved):
             {"scaling": "weak"},
         ),
         (
+            ["--set", "n=400,800"],
+            ["./mine", "{n * ranks}"],
+            {"command": "./mine {arg1}", "params": {"arg1": "=n * ranks", "n": 400}},
+            {"sweep": {"ranks": [1, 2], "n": [400, 800]}},
+        ),
+        (
             ["--threads", "2", "--bind", "none", "--oversubscribe", "--budget", "1m", "--no-watch"],
             ["./mine", "--in=input.dat", "{cores * 2}"],
             {"command": "./mine --in={here}/input.dat {arg2}", "params": {"arg2": "=(ranks * threads) * 2"}},
@@ -143,16 +150,34 @@ def test_a_study_that_is_watched_has_the_cases_of_one_that_is_not(folder):
     assert ids(watch=True) == ids(watch=False)
 
 
-def test_the_file_that_is_standard_input_is_that_of_every_launch(folder):
+@contextmanager
+def standard_input(descriptor):
     kept = os.dup(0)
-    with (folder / "input.dat").open() as file:
-        os.dup2(file.fileno(), 0)
+    os.dup2(descriptor, 0)
     try:
-        document = _Study(["./mine"], ScaleOptions(), [1]).document()
+        yield
     finally:
         os.dup2(kept, 0)
         os.close(kept)
+
+
+def test_the_file_that_is_standard_input_is_that_of_every_launch(folder):
+    with (folder / "input.dat").open() as file, standard_input(file.fileno()):
+        document = _Study(["./mine"], ScaleOptions(), [1]).document()
     assert document.values["workload"]["stdin"] == "input.dat"
+
+
+def test_a_pipe_is_refused_if_it_has_data_and_else_nothing_reads_it(pscale, folder):  # noqa: ARG001
+    command = ("scale", "--ranks", "1", "--dry-run", "./mine")
+    end, other_end = os.pipe()
+    with standard_input(end):
+        code, out, _ = pscale(*command)
+        assert (code, "an open pipe, which launches do not read; name a file" in out) == (0, True)
+        os.write(other_end, b"800\n")
+        code, _, err = pscale(*command)
+        assert (code, "is a pipe, of which only one launch could read" in err) == (2, True)
+        os.close(other_end)
+    os.close(end)
 
 
 @pytest.mark.parametrize(

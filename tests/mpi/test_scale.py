@@ -1,8 +1,11 @@
 """A scaling study from one command line: timed, and watched apart from the timing."""
 
 import json
+import re
+import shlex
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -29,6 +32,49 @@ def study(here, *words, options=(), code=0):
 def newest(here, done):
     file = max(here.reports.glob("*/*/run.json"), key=lambda path: path.stat().st_mtime)
     return Results(file.parent, done.stdout + done.stderr)
+
+
+SIZES = {  # ranks and sizes of the program, by an option of the line
+    "--weak": [(1, 800), (2, 1600)],
+    "--step-time": [(1, 400), (1, 800), (2, 400), (2, 800)],
+    "--metric": [(1, 100), (2, 100)],
+}
+
+
+def example_lines():
+    """Return the command lines with which the manual begins, as words."""
+    page = (Path(__file__).parents[2] / "docs" / "any-program.md").read_text()
+    return [
+        shlex.split(line, comments=True)[2:] for line in page.splitlines() if line.startswith("pscale scale")
+    ]
+
+
+@pytest.mark.parametrize("words", example_lines(), ids=" ".join)
+def test_every_line_of_the_manual_measures_each_of_its_sizes_and_watches_it_once(here, words):
+    for name in ("mine", "mine.py"):
+        (here.folder / name).write_text(f"#!{sys.executable}\n{(PROGRAMS / 'mine.py').read_text()}")
+        (here.folder / name).chmod(0o755)
+    at = words.index("--")
+    options, program = [word for word in words[:at] if word != "--quick"], words[at + 1 :]
+    if program[0] == "python":
+        program[0] = sys.executable
+    options += ["--ranks", "1,2", "--set", "repeat=1"]
+    if "--save" in options:
+        here.call("scale", *options, "--oversubscribe", "--", *program)
+        left = newest(here, here.call("run", "mine.yaml", "--no-report", "--reports", here.reports))
+    else:
+        left = study(here, *program, options=options)
+    sizes = next((SIZES[word] for word in options if word in SIZES), [(1, 800), (2, 800)])
+    logs = [path.read_text() for path in left.folder.glob("cases/*/stdout.log")]
+    said = [tuple(map(int, re.match(r"size (\d+) on (\d+)", log).groups()[::-1])) for log in logs]
+    assert sorted(said) == sorted(2 * sizes), "one launch that counts, and one that is watched"
+    assert Counter(row["status"] for row in left.rows("cases")) == {"ok": len(sizes), "watched": len(sizes)}
+    steps_s = {row["step_s"] for row in left.rows("cases") if row["status"] == "ok"}
+    if "--step-time" in options:
+        assert steps_s == {size / ranks for ranks, size in sizes}
+    if "--metric" in options:
+        figures = {(row["figure"], row["value"]) for row in left.rows("figures")}
+        assert figures == {("gflops", 2.5), ("gflops", 5.0), ("error", 0.125)}
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 from patience import LIMIT_S, wait_for
 from whole_runs import NEVER_JOINS
 
@@ -209,7 +210,8 @@ def test_a_program_of_others_is_measured_in_jobs_on_several_nodes(login, watch):
         2: ("ok", ""),
     }
     assert {row["figure"] for row in results.rows("figures")} == {"rounds"}
-    assert len(re.findall(r"ok  .* a step$", results.output, re.MULTILINE)) == 2, "as without a scheduler"
+    times = re.findall(rf"ok  .* a {'step' if watch else 'launch'}$", results.output, re.MULTILINE)
+    assert len(times) == 2, "as without a scheduler"
     if not watch:
         assert all(row["step_s"] == row["wall_s"] > 0 for row in rows.values())
         return
@@ -219,15 +221,61 @@ def test_a_program_of_others_is_measured_in_jobs_on_several_nodes(login, watch):
 
 
 def test_a_study_of_one_line_is_submitted_and_one_launch_of_each_size_is_watched(login):
-    shutil.copy(ROOT / "tests" / "watch" / "programs" / "delay.py", login.folder)
-    fields = ("repeat=1", "launch.ranks_per_node=1", "launch.time_limit=10m")
+    shutil.copy(ROOT / "tests" / "watch" / "programs" / "mine.py", login.folder)
+    fields = ("repeat=1", "launch.ranks_per_node=1", "launch.time_limit=10m", "n=400,800")
     settings = [word for field in fields for word in ("--set", field)]
-    options = ("--ranks", "1,2", *settings, "--reports", login.reports, "--no-report")
-    done = login.call("scale", *options, "--", sys.executable, "delay.py", "0.001")
-    rows = login.newest(done.stdout + done.stderr).rows("cases")
-    assert sorted((row["ranks"], row["status"]) for row in rows) == [
-        (ranks, status) for ranks in (1, 2) for status in ("ok", "watched")
+    figures = ("--step-time", r"Total time: (\S+) s", "--metric", r"gflops=GFLOP/s: (\S+)")
+    figures += ("--metric", "error=@result.json:norm.l2")
+    options = ("--ranks", "1,2", "--weak", *settings, *figures, "--reports", login.reports, "--no-report")
+    done = login.call("scale", *options, "--", sys.executable, "mine.py", "{n * ranks}")
+    left = login.newest(done.stdout + done.stderr)
+    assert sorted((row["ranks"], row["status"], row["step_s"]) for row in left.rows("cases")) == [
+        *[(ranks, "ok", time_s) for ranks in (1, 2) for time_s in (400.0, 800.0)],
+        *[(ranks, "watched", None) for ranks in (1, 2) for _ in (400, 800)],
     ]
+    figures = {(row["figure"], row["value"]) for row in left.rows("figures")}
+    assert figures >= {("gflops", 2.5), ("gflops", 5.0), ("error", 0.125)}
+
+
+JOB = ("salloc", "--quiet", "--nodes=2", "--ntasks-per-node=2")
+
+
+def test_sizes_of_a_study_are_those_of_the_partition_or_of_the_job(login):
+    ranks = []
+    for name, before in (("partition.yaml", ()), ("job.yaml", JOB)):
+        study = login.command("scale", "--save", name, "/bin/true")
+        subprocess.run((*before, *study), cwd=login.folder, check=True, timeout=LIMIT_S)
+        ranks.append(yaml.safe_load((login.folder / name).read_text())["sweep"]["ranks"])
+    assert ranks == [[1, 2, 4, 8], [1, 2, 4]]
+    refused = login.call("scale", "--ranks", "4,16", "/bin/true", code=3)
+    assert "16 ranks do not fit: " in refused.stderr
+    assert "--ranks 4 leaves them out" in refused.stderr
+
+
+BUILT = """
+name: built
+scaling: strong
+workload:
+  command: "./made-{n} {n}"
+  build: "/bin/sh {here}/build.sh {n}"
+sweep: {n: [1, 2], ranks: [1, 2]}
+repeat: 1
+launch: {check_ranks: false, ranks_per_node: 1, time_limit: 10m}
+"""
+
+
+@pytest.mark.parametrize("before", [(), JOB], ids=["submitted", "in a job"])
+def test_a_program_is_built_once_before_its_launches_in_jobs(login, before):
+    (login.folder / "build.sh").write_text("ln -s /bin/echo made-$1; echo $1 >> builds; exit $(($1 - 1))")
+    run = login.command("run", login.suite(BUILT), "--reports", login.reports, "--no-report")
+    done = subprocess.run((*before, *run), capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert (login.folder / "builds").read_text().split() == ["1", "2"]
+    rows = {(row["label"], row["status"], row["reason"]) for row in login.newest().rows("cases")}
+    assert rows == {
+        *((f"{size} · n 1", "ok", "") for size in ("1 rank", "2 ranks")),
+        *((f"{size} · n 2", "failed", "the build failed, exit code 1") for size in ("1 rank", "2 ranks")),
+    }
 
 
 def test_a_launch_in_a_step_that_holds_the_cores_of_its_job_is_refused_with_what_helps(login):
