@@ -279,9 +279,7 @@ NotesFolder = Annotated[
 StudyRanks = Annotated[
     str | None,
     typer.Option(
-        *("--ranks", "-n"),
-        metavar="N,…",
-        help="Sizes: 1,2,4,8; default: powers of two up to the cores here, of the job or partition.",
+        "--ranks", "-n", metavar="N,…", help="Sizes: 1,2,4,8; default: powers of two up to all cores."
     ),
 ]
 Weak = Annotated[
@@ -359,10 +357,7 @@ TimeUnit = Annotated[
     typer.Option("--unit", metavar="UNIT", help="Unit of the time; default: that in its name, else s."),
 ]
 RunName = Annotated[
-    str | None,
-    typer.Option(
-        "--name", metavar="NAME", help="Name of the program, and of its runs; default: that of the file."
-    ),
+    str | None, typer.Option("--name", metavar="NAME", help="Name of the program; default: that of the file.")
 ]
 
 # report, compare, check

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -38,6 +37,10 @@ from pscale.simulator.network import Network
 
 _READ = ("terminal", "html", "md")  # by people, who look at so many cases and no more
 _LONGEST = 200  # characters of a folder's name
+_FIGURE = r"""
+% \usepackage{graphicx}; drawn by the same command without -f latex:
+\begin{figure} \centering \includegraphics[width=\linewidth]{RUN/figures/publication/evidence.pdf}
+\caption{Time and efficiency by size, with 95\% intervals} \end{figure}"""
 _REFRESHES = 2  # a second
 
 
@@ -99,7 +102,7 @@ def report(
         case "latex":
             print(render_latex(findings, (EVIDENCE,) if proposal else TOPICS), end="")
             if proposal:
-                tell(_inclusion(findings, f"pscale report {shlex.join(map(str, paths))}", proposal))
+                tell(_FIGURE.replace("RUN", findings.path))
         case "csv":
             with _writing(Path(findings.path)):
                 _tell(write_csv(findings, Path(findings.path) / "csv"))
@@ -113,17 +116,6 @@ def report(
             _report(findings, pictures, drawer, topics=None if full else topics)
             if proposal and pictures.style == "screen" and pictures.formats is not None:
                 _tell(_published(findings, "publication", PRINTED, (EVIDENCE,)))
-
-
-def _inclusion(findings: Findings, command: str, proposal: Proposal) -> str:
-    """Return the LaTeX that includes the figure of the evidence, which a command draws."""
-    figure = f"{findings.path}/figures/publication/{EVIDENCE.name}.pdf"
-    return (
-        f"\n% \\usepackage{{graphicx}}; drawn by: {command} --target {proposal.target:g}\n"
-        "\\begin{figure}\n\\centering\n"
-        f"\\includegraphics[width=\\linewidth]{{{figure}}}\n"
-        "\\caption{Time and efficiency by size, with 95\\% intervals}\n\\end{figure}"
-    )
 
 
 def _report(

@@ -8,7 +8,6 @@ import select
 import shlex
 import stat
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -75,21 +74,17 @@ def scale(program: Sequence[str], options: ScaleOptions, run_options: RunOptions
         return 0
     if not options.launch.get("oversubscribe"):
         _check_cores(ranks, options.threads, cores, target.machine.host)
-    with suppress(OSError):
-        if stat.S_ISFIFO(os.fstat(0).st_mode) and _is_silent(0):
-            tell("standard input is an open pipe, which launches do not read; name a file, `< FILE`")
+    if _standard_input() == "":
+        tell("standard input is an open pipe, which launches do not read; name a file, `< FILE`")
     return run([document], suite_options, run_options)
 
 
 def _refusal(program: Sequence[str]) -> str:
     """Return the refusal of a program that starts ranks itself, with the line to type."""
     name, inner, ranks = launched_program(program)
-    line = f"pscale scale --ranks {_series(ranks)} -- {shlex.join(inner) or './a.out'}"
+    series = ",".join(map(str, _powers(ranks)))
+    line = f"pscale scale --ranks {series} -- {shlex.join(inner) or './a.out'}"
     return f"{name} starts ranks itself, which pscale does for each size; write the program alone:\n{line}"
-
-
-def _series(ranks: int) -> str:
-    return ",".join(map(str, _powers(ranks)))
 
 
 def _powers(most: int) -> list[int]:
@@ -134,7 +129,7 @@ class _Study:
 
     def __init__(self, program: Sequence[str], options: ScaleOptions, ranks: Sequence[int]):
         self._options = options
-        self._option = f"-- {shlex.join(program)}"
+        self._label = f"-- {shlex.join(program)}"
         self._places: dict[tuple[str | int, ...], Place] = {}
         self._settings = dict(_setting(text) for text in options.settings)
         self._params: dict[str, Any] = {}
@@ -168,12 +163,12 @@ class _Study:
             "sweep": self._sweep,
             **({"launch": dict(options.launch)} if options.launch else {}),
         }
-        self._place("workload", option=self._option)
+        self._place("workload", option=self._label)
         self._place("workload", "work", option="--work")
         document = Document(values=values, places={}, text="")
         for text in (*options.effort, *self._fields):
             document = overridden(document, text)
-        text = suite_text(document.values, f"pscale scale … {self._option}")
+        text = suite_text(document.values, f"pscale scale … {self._label}")
         return document_of(text, {**document.places, **self._places})
 
     def _place(self, *path: str | int, option: str) -> None:
@@ -216,22 +211,20 @@ class _Study:
             return match[0]
         if _NAME.fullmatch(text):
             if text not in self._settings and text not in _FACTS:
-                raise UsageError(
-                    f"{self._option}: {{{text}}} has no value; give it one: --set {text}=400,800"
-                )
+                raise UsageError(f"{self._label}: {{{text}}} has no value; give it one: --set {text}=400,800")
             return f"{{{text}}}"
         expression = _expression(text)
         name = next((name for name, value in self._params.items() if value == expression), f"arg{index}")
         while self._params.get(name, expression) != expression or name in self._settings:
             name += "_"
         self._params[name] = expression
-        self._place("workload", "params", name, option=self._option)
+        self._place("workload", "params", name, option=self._label)
         return f"{{{name}}}"
 
     def _with_folder(self, word: str) -> str:
         """Return an argument with the place of a file that it names: launches run in other folders."""
         option, equals, name = word.rpartition("=") if word.startswith("-") else ("", "", word)
-        if not name or name.startswith(("/", "{")) or not _is_file(name):
+        if not name or name.startswith(("/", "{")) or not os.path.isfile(name):  # noqa: PTH113 - False for what no path can be
             return word
         if name in {figure.get("json") or figure.get("csv") for figure in self._figures.values()}:
             self._outputs.append(name)
@@ -252,7 +245,8 @@ class _Study:
                 continue
             if name not in names:
                 raise UsageError(f"{option}: the program has no {{{name}}}; write it where its value belongs")
-            values = [_value(word, option) for word in _OUTSIDE.split(text)]
+            words = map(str.strip, _OUTSIDE.split(text))
+            values = [word if word.startswith("=") else read_value(word, option) for word in words]
             if len(values) > 1:
                 self._sweep[name] = values
                 self._place("sweep", name, option=option)
@@ -270,12 +264,6 @@ def _setting(text: str) -> tuple[str, str]:
     if not (equals and value and name.strip()):
         raise UsageError(f"--set {text}: expected name=value or name=value,value, such as n=400,800")
     return name.strip(), value.strip()
-
-
-def _value(text: str, option: str) -> Any:
-    """Return the value of a parameter: a number or a text, or an expression that begins with `=`."""
-    text = text.strip()
-    return text if text.startswith("=") else read_value(text, option)
 
 
 def _expression(text: str) -> str:
@@ -316,15 +304,8 @@ def _is_one_word(word: str) -> bool:
         return False
 
 
-def _is_file(name: str) -> bool:
-    try:
-        return Path(name).is_file()
-    except (OSError, ValueError):
-        return False
-
-
 def _standard_input() -> str | None:
-    """Return the file that is standard input, which every launch then reads; None: a terminal, or nothing."""
+    """Return the file that is standard input; empty: a pipe with no data yet; None: a terminal, or nothing."""
     try:
         mode = os.fstat(0).st_mode
     except OSError:
@@ -334,13 +315,10 @@ def _standard_input() -> str | None:
             raise UsageError("standard input: this system does not name the file; have the program open it")
         here, path = Path.cwd(), link.resolve()
         return str(path.relative_to(here) if path.is_relative_to(here) else path)
-    if stat.S_ISFIFO(mode) and not _is_silent(0) and os.read(0, 1):
-        raise UsageError(
-            "standard input is a pipe, of which only one launch could read: name a file, `< FILE`"
-        )
+    if stat.S_ISFIFO(mode):
+        if not select.select([0], [], [], 0)[0]:
+            return ""
+        if os.read(0, 1):
+            why = "of which only one launch could read: name a file, `< FILE`"
+            raise UsageError(f"standard input is a pipe, {why}")
     return None
-
-
-def _is_silent(descriptor: int) -> bool:
-    """Tell whether a descriptor has neither data nor an end yet."""
-    return not select.select([descriptor], [], [], 0)[0]
