@@ -305,7 +305,7 @@ def _is_one_word(word: str) -> bool:
 
 
 def _standard_input() -> str | None:
-    """Return the file that is standard input; empty: a pipe with no data yet; None: a terminal, or nothing."""
+    """Return the file that is standard input; empty: a pipe without data; None: a terminal or nothing."""
     try:
         mode = os.fstat(0).st_mode
     except OSError:
