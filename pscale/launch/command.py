@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 from pscale.config import Case, Omp
 from pscale.errors import LaunchError
@@ -55,34 +55,20 @@ def command(
             f"launch.hosts: {launcher.flavour} starts ranks only on nodes of {launcher.scheduler.title}; "
             "name the mpiexec of MPICH, Open MPI or Intel MPI as `launch.launcher`"
         )
-    if machine.hosts and launcher.flavour == "openmpi" and " " in launcher.path:
-        raise LaunchError(
-            "launch.hosts: Open MPI starts nothing on other hosts from a path with a space, as "
-            f"{launcher.path!r}; install it in another folder"
-        )
     placement = place(case, machine)
-    bound = _binding(case, launcher, machine, placement)
-    permits = (
-        _openmpi_permits(case, machine, environ, root, placement) if launcher.flavour == "openmpi" else ()
-    )
+    flavour = _FLAVOURS.get(launcher.flavour, _Flavour)(case, launcher, machine, placement)
+    own = any(_OWN_BINDING.match(option) for option in case.launch.extra)  # launchers refuse it given twice
+    bound, variables = _NONE if own else flavour.binding()
+    env = {**environment(case.threads, environ), **_openmp(case.launch.omp), **variables, **case.launch.env}
+    permits = flavour.permits({**environ, **case.launch.env}, root=root)
     count = () if launcher.scheduler else ("-n", str(case.ranks))
-    env = {
-        **environment(case.threads, environ),
-        **_openmp(case.launch.omp),
-        **bound.variables,
-        **case.launch.env,
-    }
-    hands_on = _handed_on(env) if machine.hosts and launcher.flavour == "openmpi" else ()
     return Command(
-        argv=(*launcher.opening, *bound.options, *hands_on, *permits, *case.launch.extra, *count, *argv),
+        argv=(
+            *(*launcher.opening, *flavour.layout(), *bound, *flavour.handed_on(env), *permits),
+            *(*case.launch.extra, *count, *argv),
+        ),
         env=env,
     )
-
-
-def _handed_on(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the options by which Open MPI hands variables to ranks on other hosts, as Hydra does itself."""
-    names = (name for name in env if _PLAIN_NAME.fullmatch(name) and not _OF_OPENMPI.match(name))
-    return tuple(word for name in names for word in ("-x", name))
 
 
 def environment(threads: int, environ: Mapping[str, str]) -> dict[str, str]:
@@ -106,133 +92,151 @@ def _openmp(omp: Omp) -> dict[str, str]:
     return {name: value for name, value in asked.items() if value}
 
 
-def _openmpi_permits(
-    case: Case, machine: Machine, environ: Mapping[str, str], root: bool, placement: Placement
-) -> tuple[str, ...]:
-    """Return the options without which Open MPI refuses: to share cores, and to run as root.
-
-    It refuses root because of what a mistake could do to the system. In a container root is the usual user
-    and the system is the container's own, so it is permitted there; elsewhere the user has to say so.
-    """
-    permits = ("--oversubscribe",) if placement.shared else ()
-    given = {**environ, **case.launch.env}
-    permitted = _ROOT_OPTION in case.launch.extra or all(given.get(name) == "1" for name in _ROOT_VARIABLES)
-    if not root or permitted:
-        return permits
-    if machine.container:
-        return (*permits, _ROOT_OPTION)
-    raise LaunchError(
-        "Open MPI refuses to run as root outside a container: run pscale as another user, or, if root is "
-        f"meant, say `launch: {{extra: [{_ROOT_OPTION}]}}` or set {' and '.join(_ROOT_VARIABLES)} to 1"
-    )
+Binding = tuple[tuple[str, ...], Mapping[str, str]]  # options of the launcher, variables of the job
+_NONE: Binding = (), {}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Binding:
-    """Options of the launcher and variables of the job that bind ranks."""
+@dataclass(frozen=True)
+class _Flavour:
+    """How a launcher lays out and binds the ranks of a case; of one that is not known, not at all."""
 
-    options: tuple[str, ...] = ()
-    variables: Mapping[str, str] = field(default_factory=dict)
+    case: Case
+    launcher: Launcher
+    machine: Machine
+    placement: Placement
 
+    @property
+    def binds(self) -> bool:
+        """Whether ranks are bound: of those that share cores two would sit on one while another is free."""
+        return self.case.launch.bind != "none" and not self.placement.shared and self.machine.binds
 
-def _binding(case: Case, launcher: Launcher, machine: Machine, placement: Placement) -> _Binding:
-    """Return what lays out and binds the ranks of `case`; none where it brings its own, or for no flavour.
+    def layout(self) -> tuple[str, ...]:
+        """Return the options that spread ranks over nodes; none where there is one node."""
+        scheduler = self.launcher.scheduler
+        return scheduler.launcher_options(self.case, self.placement) if scheduler else ()
 
-    Ranks that share cores stay unbound: bound, two would sit on one core while another is free.
-    """
-    if not launcher.flavour:
-        return _Binding()
-    if launcher.scheduler:
-        return _Binding(options=launcher.scheduler.launcher_options(case, placement))
-    layout = _layout(launcher, machine, placement)
-    if any(_OWN_BINDING.match(option) for option in case.launch.extra):
-        return _Binding(options=layout)  # launchers refuse an option given twice
-    if case.launch.bind == "none" or placement.shared or not machine.binds:
-        bound = _unbound(launcher, machine, placement)
-    else:
-        by_flavour = {"mpich": _mpich, "openmpi": _openmpi, "intel": _intel}
-        bound = by_flavour[launcher.flavour](case, launcher, machine, placement)
-    return replace(bound, options=(*layout, *bound.options))
+    def binding(self) -> Binding:
+        """Return what binds each rank to what the case says, or keeps the launcher from binding."""
+        return _NONE
 
-
-def _layout(launcher: Launcher, machine: Machine, placement: Placement) -> tuple[str, ...]:
-    """Return the options of mpiexec that spread ranks over nodes; none where there is one node.
-
-    Open MPI says with one option how many ranks a node has and how they are bound: that is left to it.
-    """
-    if placement.hosts:
-        if launcher.flavour == "intel":
-            return "-hosts", ",".join(placement.hosts), "-ppn", str(_alike(placement))
-        named = "--host" if launcher.flavour == "openmpi" else "-hosts"
-        return named, ",".join(f"{host}:{ranks}" for host, ranks in placement.hosts.items())
-    if machine.nodes == 1:
+    def permits(self, given: Mapping[str, str], *, root: bool) -> tuple[str, ...]:  # noqa: ARG002
+        """Return the options without which the launcher refuses to start; `given` are variables."""
         return ()
-    named = {"openmpi": "--hostfile", "intel": "-machinefile"}.get(launcher.flavour, "-f")
-    hosts = (named, machine.hostfile) if machine.hostfile else ()
-    return hosts if launcher.flavour == "openmpi" else (*hosts, "-ppn", str(placement.ranks_per_node))
+
+    def handed_on(self, env: Mapping[str, str]) -> tuple[str, ...]:  # noqa: ARG002
+        """Return the options that hand variables to ranks on other hosts."""
+        return ()
+
+    def _on_nodes(self, hostfile: str) -> tuple[str, ...]:
+        """Return the options for several nodes, with that which names the file of their hosts."""
+        if self.machine.nodes == 1:
+            return ()
+        return (hostfile, self.machine.hostfile) if self.machine.hostfile else ()
+
+    def _per_node(self) -> tuple[str, ...]:
+        return ("-ppn", str(self.placement.ranks_per_node)) if self.machine.nodes > 1 else ()
+
+    def _ranks_by_host(self) -> str:
+        return ",".join(f"{host}:{ranks}" for host, ranks in self.placement.hosts.items())
 
 
-def _alike(placement: Placement) -> int:
-    """Return the number of ranks of each host but the last, which Intel MPI fills in their order."""
-    each = placement.ranks_per_node
-    if any(ranks != each for ranks in [*placement.hosts.values()][:-1]):
-        counts = ", ".join(f"{ranks} on {host}" for host, ranks in placement.hosts.items())
-        raise LaunchError(
-            f"launch.hosts: Intel MPI starts as many ranks on each host, not {counts}; say `ranks_per_node`"
+class _Mpich(_Flavour):
+    """Hydra, which does not bind by itself and ignores an inherited affinity."""
+
+    def layout(self) -> tuple[str, ...]:
+        if self.placement.hosts:
+            return "-hosts", self._ranks_by_host()
+        return *self._on_nodes("-f"), *self._per_node()
+
+    def binding(self) -> Binding:
+        case, machine, bind = self.case, self.machine, self.case.launch.bind
+        unit = f"core:{case.threads}" if bind == "core" else bind
+        if machine.restricted:  # as many whole cores as a rank has threads, in order
+            starts = range(0, case.ranks * case.threads, case.threads)
+            cores = (machine.core_cpus[start : start + case.threads] for start in starts)
+            unit = f"user:{','.join('+'.join(str(cpu) for core in each for cpu in core) for each in cores)}"
+        # Which cores a restricted job has on its other nodes is not known here.
+        is_known = not machine.restricted or (bind == "core" and machine.nodes == 1)
+        return ("-bind-to", unit if self.binds and is_known else "none"), {}
+
+
+class _OpenMpi(_Flavour):
+    """Open MPI, which ignores an inherited affinity: there, ranks share it unbound.
+
+    It says with one option how many ranks a node has and how they are bound.
+    """
+
+    def layout(self) -> tuple[str, ...]:
+        if self.placement.hosts:
+            if " " in self.launcher.path:
+                raise LaunchError(
+                    "launch.hosts: Open MPI starts nothing on other hosts from a path with a space, as "
+                    f"{self.launcher.path!r}; install it in another folder"
+                )
+            return "--host", self._ranks_by_host()
+        return self._on_nodes("--hostfile")
+
+    @property
+    def _spread(self) -> str:
+        """How it spreads ranks over several hosts; empty for one, of which nobody gave the name."""
+        if self.placement.hosts:
+            return "slot"
+        return f"ppr:{self.placement.ranks_per_node}:node" if self.machine.nodes > 1 else ""
+
+    def binding(self) -> Binding:
+        bind, spread = self.case.launch.bind, self._spread
+        if not self.binds or self.machine.restricted:
+            return (*(("--map-by", spread) if spread else ()), "--bind-to", "none"), {}
+        if bind == "core":
+            return ("--map-by", f"{spread or 'slot'}:PE={self.case.threads}", "--bind-to", "core"), {}
+        unit = "package" if bind == "socket" and self.launcher.major >= 5 else bind
+        return ("--map-by", spread or unit, "--bind-to", unit), {}
+
+    def permits(self, given: Mapping[str, str], *, root: bool) -> tuple[str, ...]:
+        """Return the options to share cores, and to run as root.
+
+        It refuses root because of what a mistake could do to the system. In a container root is the usual
+        user and the system is the container's own, so it is permitted there; elsewhere the user says so.
+        """
+        permits = ("--oversubscribe",) if self.placement.shared else ()
+        permitted = _ROOT_OPTION in self.case.launch.extra or all(
+            given.get(name) == "1" for name in _ROOT_VARIABLES
         )
-    return each
+        if not root or permitted:
+            return permits
+        if self.machine.container:
+            return (*permits, _ROOT_OPTION)
+        raise LaunchError(
+            "Open MPI refuses to run as root outside a container: run pscale as another user, or, if root is "
+            f"meant, say `launch: {{extra: [{_ROOT_OPTION}]}}` or set {' and '.join(_ROOT_VARIABLES)} to 1"
+        )
+
+    def handed_on(self, env: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the options that hand variables on, as Hydra does itself."""
+        names = (name for name in env if _PLAIN_NAME.fullmatch(name) and not _OF_OPENMPI.match(name))
+        return tuple(word for name in names for word in ("-x", name)) if self.machine.hosts else ()
 
 
-def _unbound(launcher: Launcher, machine: Machine, placement: Placement) -> _Binding:
-    if launcher.flavour == "intel":
-        return _Binding(variables={"I_MPI_PIN": "0"})
-    if launcher.flavour == "mpich":
-        return _Binding(options=("-bind-to", "none"))
-    spread = _spread(machine, placement)
-    return _Binding(options=(*(("--map-by", spread) if spread else ()), "--bind-to", "none"))
+class _Intel(_Flavour):
+    """Intel MPI, which counts a domain in logical CPUs and keeps to an inherited affinity."""
+
+    def layout(self) -> tuple[str, ...]:
+        hosts, each = self.placement.hosts, self.placement.ranks_per_node
+        if not hosts:
+            return *self._on_nodes("-machinefile"), *self._per_node()
+        if any(ranks != each for ranks in [*hosts.values()][:-1]):  # the last one it fills in their order
+            counts = ", ".join(f"{ranks} on {host}" for host, ranks in hosts.items())
+            raise LaunchError(
+                f"launch.hosts: Intel MPI starts as many ranks on each host, not {counts}; "
+                "say `ranks_per_node`"
+            )
+        return "-hosts", ",".join(hosts), "-ppn", str(each)
+
+    def binding(self) -> Binding:
+        if not self.binds:
+            return (), {"I_MPI_PIN": "0"}
+        cpus, bind = self.case.threads * len(self.machine.core_cpus[0]), self.case.launch.bind
+        return (), {"I_MPI_PIN": "1", "I_MPI_PIN_DOMAIN": f"{cpus}:compact" if bind == "core" else bind}
 
 
-def _spread(machine: Machine, placement: Placement) -> str:
-    """Return how Open MPI spreads ranks over several hosts; empty for one, of which nobody gave the name."""
-    if placement.hosts:
-        return "slot"
-    return f"ppr:{placement.ranks_per_node}:node" if machine.nodes > 1 else ""
-
-
-def _mpich(case: Case, launcher: Launcher, machine: Machine, placement: Placement) -> _Binding:
-    """Bind with Hydra, which does not bind by itself and ignores an inherited affinity."""
-    # Which cores the job has on its other nodes is not known here.
-    if machine.restricted and (case.launch.bind != "core" or machine.nodes > 1):
-        return _unbound(launcher, machine, placement)
-    if machine.restricted:
-        unit = "user:" + ",".join(_cpu_lists(case, machine))
-    else:
-        unit = f"core:{case.threads}" if case.launch.bind == "core" else case.launch.bind
-    return _Binding(options=("-bind-to", unit))
-
-
-def _cpu_lists(case: Case, machine: Machine) -> list[str]:
-    """Return the CPUs of each rank: as many whole cores as it has threads, in order."""
-    starts = range(0, case.ranks * case.threads, case.threads)
-    return [
-        "+".join(str(cpu) for core in machine.core_cpus[start : start + case.threads] for cpu in core)
-        for start in starts
-    ]
-
-
-def _openmpi(case: Case, launcher: Launcher, machine: Machine, placement: Placement) -> _Binding:
-    """Bind with Open MPI, which ignores an inherited affinity: there, ranks share it unbound."""
-    if machine.restricted:
-        return _unbound(launcher, machine, placement)
-    spread = _spread(machine, placement)
-    if case.launch.bind == "core":
-        return _Binding(options=("--map-by", f"{spread or 'slot'}:PE={case.threads}", "--bind-to", "core"))
-    unit = "package" if case.launch.bind == "socket" and launcher.major >= 5 else case.launch.bind
-    return _Binding(options=("--map-by", spread or unit, "--bind-to", unit))
-
-
-def _intel(case: Case, _launcher: Launcher, machine: Machine, _placement: Placement) -> _Binding:
-    """Bind with Intel MPI, which counts a domain in logical CPUs and keeps to an inherited affinity."""
-    cpus = case.threads * len(machine.core_cpus[0])
-    domain = f"{cpus}:compact" if case.launch.bind == "core" else case.launch.bind
-    return _Binding(variables={"I_MPI_PIN": "1", "I_MPI_PIN_DOMAIN": domain})
+_FLAVOURS: Mapping[str, type[_Flavour]] = {"mpich": _Mpich, "openmpi": _OpenMpi, "intel": _Intel}
