@@ -27,7 +27,7 @@ import numpy as np
 from figures import Figure, blas, figure, finish, parser
 
 from pscale.blas import forwarding
-from pscale.blas.installed import KINDS, installed
+from pscale.blas.forwarding import KINDS, installed
 
 CALLS = 20_000
 MOST_S, MOST_RATIO = 50e-9, 1.01

@@ -10,7 +10,7 @@ import pytest
 from patience import LIMIT_S
 
 from pscale.blas import forwarding
-from pscale.blas.installed import BlasError
+from pscale.blas.forwarding import BlasError
 from pscale.errors import LaunchError
 from pscale.runs.store import read_table
 from pscale.watch import preload

@@ -12,8 +12,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from pscale.blas.forwarding import use
-from pscale.blas.installed import BlasError
+from pscale.blas.forwarding import BlasError, use
 
 
 def main(choice: str, *program: str) -> None:

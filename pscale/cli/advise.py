@@ -35,10 +35,10 @@ from pscale.report.printing import print_list, print_table
 from pscale.report.table import Column, listed
 from pscale.runs import atomic_files
 from pscale.suite.derive import derived, plan_lines, work_of
+from pscale.suite.document import size_bytes
 from pscale.suite.expand import expand
 from pscale.suite.load import Suite
 from pscale.suite.load import load_suite as read_suite
-from pscale.suite.quantities import size_bytes
 
 SHOWN = 10
 _PROBED = 5  # plans

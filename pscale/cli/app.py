@@ -76,7 +76,7 @@ def doctor(
 @_command("suites", BEFORE, "pscale suites  # what is ready to run")
 def suites(as_json: o.AsJson = False) -> None:
     """List the shipped suites: the question that each answers, its cases and launches on this machine."""
-    from pscale.cli import suites as command
+    from pscale.cli import show as command
 
     command.list_suites(as_json=as_json)
 
@@ -84,7 +84,7 @@ def suites(as_json: o.AsJson = False) -> None:
 @_command("init", BEFORE, "pscale init weak wide.yaml  # copy the suite weak to wide.yaml, to edit")
 def init(suite: o.ShippedSuite, file: o.NewSuite = None) -> None:
     """Copy a shipped suite to a file to edit."""
-    from pscale.cli import suites as command
+    from pscale.cli import show as command
 
     command.init(suite, file)
 

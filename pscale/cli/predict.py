@@ -47,10 +47,10 @@ from pscale.runs import predictions as records
 from pscale.runs.atomic_files import to_json
 from pscale.simulator.network import Network
 from pscale.suite.derive import resized, unlimited
+from pscale.suite.document import duration_s
 from pscale.suite.expand import expand
 from pscale.suite.load import Override, Suite
 from pscale.suite.network import load_network
-from pscale.suite.quantities import duration_s
 from pscale.training.prediction import predict as predict_rank
 
 _ENGINES: Mapping[str, Callable[..., Prediction]] = {"vector": predict_case, "simgrid": predict_flows}

@@ -17,8 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from pscale import __version__
-from pscale.blas.forwarding import path_of
-from pscale.blas.installed import BlasError
+from pscale.blas.forwarding import BlasError, path_of
 from pscale.config import Case, Omp, Require, to_dict
 from pscale.errors import PlanError
 from pscale.launch import isolated_process

@@ -18,8 +18,7 @@ from typing import Any, Literal
 
 import psutil
 
-from pscale.blas.forwarding import is_wheel, path_of
-from pscale.blas.installed import KINDS, BlasError, installed
+from pscale.blas.forwarding import KINDS, BlasError, installed, is_wheel, path_of
 from pscale.config import Launch
 from pscale.errors import LaunchError, UsageError
 from pscale.launch import isolated_process, selection

@@ -21,7 +21,7 @@ from pscale.config.expressions import evaluate, names_in
 from pscale.config.workload import stored
 from pscale.config.workload_command import with_program
 from pscale.errors import UsageError
-from pscale.suite.document import Path_
+from pscale.suite.document import Formula, Path_
 from pscale.suite.fields import (
     BY_MEMBER,
     SHORT,
@@ -33,7 +33,6 @@ from pscale.suite.fields import (
 )
 from pscale.suite.load import Suite
 from pscale.suite.problems import SHOWN, Problem, found_by_pydantic, nearest_field, place_of, suite_error
-from pscale.suite.quantities import Formula
 from pscale.suite.schema import adapter, validate
 
 MOST_CASES = 10_000

@@ -15,9 +15,8 @@ from pscale.config.axes import DEGREES, HALVES
 from pscale.config.choices import NonEmpty, Number
 from pscale.errors import SuiteError, UsageError
 from pscale.simulator.network import ALL, IDEAL, OFFERED, Link, Network, Tier, Tiers
-from pscale.suite.document import LONGEST_TEXT, read_document, read_value
+from pscale.suite.document import LONGEST_TEXT, measured, read_document, read_value
 from pscale.suite.problems import Problem, nearest, suite_error, validated
-from pscale.suite.quantities import measured
 
 _EXAMPLE = "such as 'dp: {latency: 5us, bandwidth: 10GB/s}' or 'all: ideal'"
 _TIER = "{name: node, ranks: 8, latency: 2us, bandwidth: 10GB/s}"

@@ -36,6 +36,7 @@ from pscale.config.axes import DEGREES, PLAN_AXES
 from pscale.config.choices import AnyValue, Number, OneOf, Text
 from pscale.config.workload import Value, check_patterns, without_text
 from pscale.runs.run_events import KINDS
+from pscale.suite.document import DURATION, SHARE, SIZE, Formula, duration_s, quoted, share, size_bytes
 from pscale.suite.fields import (
     BY_MEMBER,
     LEAVES,
@@ -49,7 +50,6 @@ from pscale.suite.fields import (
     kinds_of,
 )
 from pscale.suite.file import File, Precision
-from pscale.suite.quantities import DURATION, SHARE, SIZE, Formula, duration_s, quoted, share, size_bytes
 
 # The kind of data that fits a kind of model, where a suite does not say.
 DATA_OF = {"gpt": "text", "moe": "text", "block": "synthetic", "linear": "linear", "collectives": "synthetic"}

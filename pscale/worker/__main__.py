@@ -23,7 +23,7 @@ sys.meta_path.insert(0, _WithoutPandas())
 from pathlib import Path  # noqa: E402
 
 from pscale.blas import forwarding  # noqa: E402
-from pscale.blas.installed import BlasError  # noqa: E402
+from pscale.blas.forwarding import BlasError  # noqa: E402
 
 _no_blas: BlasError | None = None
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pytest
 from patience import LIMIT_S
 
 from pscale.blas import forwarding
-from pscale.blas.installed import KINDS, installed
+from pscale.blas.forwarding import KINDS, installed
 
 LIBRARIES = [library.path for kind in KINDS for library in installed(kind, os.environ)]
 ROUTINES = Path(__file__).parent / "routines.py"

@@ -2,8 +2,8 @@ import sys
 
 import pytest
 
-from pscale.blas import installed as on_disk
-from pscale.blas.installed import BlasError, find, installed
+from pscale.blas import forwarding as on_disk
+from pscale.blas.forwarding import BlasError, find, installed
 
 OPENMP, PTHREADS = b"\0libgomp.so.1\0", b"\0libpthread.so.0\0"
 

@@ -7,7 +7,7 @@ import pytest
 from noop_runs import make_launcher
 
 from pscale.blas import forwarding
-from pscale.blas.installed import Library
+from pscale.blas.forwarding import Library
 from pscale.errors import LaunchError
 from pscale.launch import doctor, launcher, machine
 from pscale.launch.blas import probe

@@ -6,7 +6,7 @@ import pytest
 from whole_runs import TINY
 
 from pscale.blas import forwarding
-from pscale.blas.installed import KINDS, installed
+from pscale.blas.forwarding import KINDS, installed
 from pscale.launch import blas, machine
 
 pytestmark = pytest.mark.slow

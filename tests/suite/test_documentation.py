@@ -11,12 +11,11 @@ import pytest
 from pscale.cli.manual import default_text, with_tables
 from pscale.config import expressions
 from pscale.errors import PscaleError
-from pscale.suite.document import LONGEST_TEXT, read_value
+from pscale.suite.document import LONGEST, LONGEST_TEXT, read_value
 from pscale.suite.expand import expand
 from pscale.suite.fields import fields_of, group_at, kinds_of
 from pscale.suite.file import Sweep
 from pscale.suite.load import load_suite
-from pscale.suite.quantities import LONGEST
 from pscale.suite.schema import model_of
 
 ROOT = Path(__file__).parents[2]

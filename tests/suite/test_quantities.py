@@ -5,8 +5,8 @@ import pytest
 from pscale.config.metrics import conversion
 from pscale.errors import UsageError
 from pscale.simulator.network import IDEAL, Link
+from pscale.suite.document import duration_s, size_bytes
 from pscale.suite.network import read_network
-from pscale.suite.quantities import duration_s, size_bytes
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from pscale.config.choices import Bytes, InSuite, Number, PositiveInt, Seconds, Word
+from pscale.suite.document import Formula
 from pscale.suite.fields import documentation, fields_of
-from pscale.suite.quantities import Formula
 from pscale.suite.schema import editor_schema, model_of, validate
 
 
