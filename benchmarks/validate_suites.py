@@ -199,9 +199,7 @@ SHAPED = {
 }
 Change = tuple[tuple[str, ...], int]
 UNCHANGED: Change = (), 1
-CHANGED: tuple[
-    Change, ...
-] = (  # what is so many times as large; chosen before the costs of shapes were last changed
+CHANGED: tuple[Change, ...] = (  # what is so many times as large; chosen before any was measured
     *(((name,), times) for name in TRACED for times in (4, 16)),
     (("batch", "sequence"), 4),
     (("batch", "width"), 4),
