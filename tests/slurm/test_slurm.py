@@ -229,9 +229,9 @@ def test_a_study_of_one_line_is_submitted_and_one_launch_of_each_size_is_watched
     options = ("--ranks", "1,2", "--weak", *settings, *figures, "--reports", login.reports, "--no-report")
     done = login.call("scale", *options, "--", sys.executable, "mine.py", "{n * ranks}")
     left = login.newest(done.stdout + done.stderr)
-    assert sorted((row["ranks"], row["status"], row["step_s"]) for row in left.rows("cases")) == [
-        *[(ranks, "ok", time_s) for ranks in (1, 2) for time_s in (400.0, 800.0)],
-        *[(ranks, "watched", None) for ranks in (1, 2) for _ in (400, 800)],
+    assert sorted((row["status"], row["ranks"], row["step_s"]) for row in left.rows("cases")) == [
+        *[("ok", ranks, time_s) for ranks in (1, 2) for time_s in (400.0, 800.0)],
+        *[("watched", ranks, None) for ranks in (1, 2) for _ in (400, 800)],
     ]
     figures = {(row["figure"], row["value"]) for row in left.rows("figures")}
     assert figures >= {("gflops", 2.5), ("gflops", 5.0), ("error", 0.125)}
