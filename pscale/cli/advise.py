@@ -59,7 +59,7 @@ _MEASURED = (
 
 @dataclass(frozen=True, kw_only=True)
 class AdviseOptions:
-    """What is asked besides the suite."""
+    """The options of the command besides the suite."""
 
     profiled: Path  # the run to predict from
     bare: Path | None  # a run of bare collectives
@@ -75,17 +75,17 @@ def advise(path: Path, chosen: SuiteOptions, options: AdviseOptions) -> None:
     """Print the fastest plans as predicted and, unless none is to be measured, as measured."""
     run = load(options.profiled)
     suite, _, target = load_suite(path, chosen)
-    here, name = target.machine, f"{suite.name}-advice"
-    work = work_of(suite, options.ranks, here.names(), chosen.only)
+    machine, name = target.machine, f"{suite.name}-advice"
+    work = work_of(suite, options.ranks, machine.names(), chosen.only)
     work = replace(work, suite=name, scaling="throughput", ranks=options.ranks, base=False)
-    limit_bytes = _limit(options, work, here)
+    limit_bytes = _limit(options, work, machine)
     if options.anywhere and options.measure:
         raise UsageError("--any-machine predicts for another machine; give it with --measure 0")
     if options.measure:
-        place(work, here)  # refuses more ranks than there are cores, unless they may share them
-    profile = profile_of(run, options.bare, here, anywhere=options.anywhere)
+        place(work, machine)  # refuses more ranks than there are cores, unless they may share them
+    profile = profile_of(run, options.bare, machine, anywhere=options.anywhere)
     console = new_console(highlight=False)
-    memory = _Memory(here, limit_bytes)
+    memory = _Memory(machine, limit_bytes)
     most = max(options.measure, SHOWN)
     errors, columns = new_console(stderr=True), (BarColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
@@ -100,26 +100,26 @@ def advise(path: Path, chosen: SuiteOptions, options: AdviseOptions) -> None:
                 total=PREDICTED * most,
             )
 
-        found = search(work, profile, memory.fits, most, tell)
-    if found.ended and not found.found:
+        result = search(work, profile, memory.fits, most, tell)
+    if result.ended and not result.found:
         raise KeyboardInterrupt
-    _refuse_none(found, work, memory)
+    _refuse_none(result, work, memory)
     if options.probe is not None:
-        found = _probed(found, profile, target, options)
-    file, labelled = _written(suite, found.found, options, name)
-    _print_predicted(found, labelled, console)
-    recorded_in(options.reports / name, labelled, profile)
-    best = labelled[0].case
+        result = _probe_best(result, profile, target, options)
+    file, predictions = _write(suite, result.found, options, name)
+    _print_predicted(result, predictions, console)
+    recorded_in(options.reports / name, predictions, profile)
+    best = predictions[0].case
     if options.measure:
-        best = _measured(file, labelled, options, console)
+        best = _measure(file, predictions, options, console)
     else:
         say(console, f"\npredicted, not measured; to measure them: pscale run {file}")
     say(console, f"\n{plan_lines(best)}")
 
 
-def _probed(found: Search, profile: Profile, target: Target, options: AdviseOptions) -> Search:
+def _probe_best(result: Search, profile: Profile, target: Target, options: AdviseOptions) -> Search:
     """Predict the best plans once more, their computing measured on ranks alone, and order all by that."""
-    best, others = found.found[:_PROBED], found.found[_PROBED:]
+    best, others = result.found[:_PROBED], result.found[_PROBED:]
     cases = [each.case for each in best]
     check_probe(cases, None, options.bare, has_run=True, anywhere=options.anywhere)
     probes = probed(cases, profile, target, options.probe)
@@ -127,21 +127,21 @@ def _probed(found: Search, profile: Profile, target: Target, options: AdviseOpti
         replace(predict(case, probes.profile_for(case), draws=DRAWS), checked_ranks=each.checked_ranks)
         for case, each in zip(cases, best, strict=True)
     ]
-    return replace(found, found=tuple(sorted([*again, *others], key=lambda each: each.step_s.value)))
+    return replace(result, found=tuple(sorted([*again, *others], key=lambda each: each.step_s.value)))
 
 
-def _limit(options: AdviseOptions, work: Case, here: Machine) -> int:
+def _limit(options: AdviseOptions, work: Case, machine: Machine) -> int:
     """Return the memory of a node in bytes; 0 where it is not known."""
     if options.memory is None:
-        return work.launch.memory_limit_bytes or here.memory_bytes
+        return work.launch.memory_limit_bytes or machine.memory_bytes
     try:
         limit_bytes = size_bytes(options.memory)
     except ValueError as error:
         raise UsageError(f"--memory: {error}") from None
-    if options.measure and here.memory_bytes and limit_bytes > here.memory_bytes:
+    if options.measure and machine.memory_bytes and limit_bytes > machine.memory_bytes:
         raise UsageError(
-            f"--memory {options.memory}: more than the {text.size_of(here.memory_bytes)} of {here.host}, "
-            "where plans are to be measured; --measure 0 only predicts"
+            f"--memory {options.memory}: more than the {text.size_of(machine.memory_bytes)} of "
+            f"{machine.host}, where plans are to be measured; --measure 0 only predicts"
         )
     return limit_bytes
 
@@ -149,8 +149,8 @@ def _limit(options: AdviseOptions, work: Case, here: Machine) -> int:
 class _Memory:
     """Whether plans fit in the memory of a node."""
 
-    def __init__(self, here: Machine, limit_bytes: int):
-        self._here, self._limit_bytes = here, limit_bytes
+    def __init__(self, machine: Machine, limit_bytes: int):
+        self._machine, self._limit_bytes = machine, limit_bytes
 
     def fits(self, case: Case) -> bool:
         """Tell whether a case fits."""
@@ -159,19 +159,19 @@ class _Memory:
     def of(self, case: Case) -> MemoryFit:
         """Return what a case needs, on as many cores as it may need."""
         launch = replace(case.launch, memory_limit_bytes=self._limit_bytes, oversubscribe=True)
-        asked = replace(case, launch=launch)
-        return MemoryFit(asked, self._here, place(asked, self._here))
+        limited = replace(case, launch=launch)
+        return MemoryFit(limited, self._machine, place(limited, self._machine))
 
 
-def _refuse_none(found: Search, work: Case, memory: _Memory) -> None:
+def _refuse_none(result: Search, work: Case, memory: _Memory) -> None:
     """Raise PlanError where no plan can run, or none fits."""
-    if found.found:
+    if result.found:
         return
-    if found.too_large:
-        fits = [memory.of(case) for case in found.too_large]
+    if result.too_large:
+        fits = [memory.of(case) for case in result.too_large]
         least = min(fits, key=lambda fit: fit.needed_bytes)
         raise PlanError(
-            f"none of {found.plans} plans fits in {text.size_of(least.limit_bytes)}: the leanest, "
+            f"none of {result.plans} plans fits in {text.size_of(least.limit_bytes)}: the leanest, "
             f"{least.case.plan.product}, needs {text.size_of(least.needed_bytes)} on "
             f"{text.plural(least.ranks, 'rank')} of a node; raise --memory, or use more ranks"
         )
@@ -186,13 +186,13 @@ def _refuse_none(found: Search, work: Case, memory: _Memory) -> None:
     )
 
 
-def _written(
-    suite: Suite, found: Sequence[Prediction], options: AdviseOptions, name: str
+def _write(
+    suite: Suite, best: Sequence[Prediction], options: AdviseOptions, name: str
 ) -> tuple[Path, list[Prediction]]:
     """Write the suite that measures the best plans; return it, and all plans by the labels of a suite."""
     folder = options.reports / name
     file, title = folder / "suite.yaml", f"The best plans for {suite.title or suite.name}"
-    cases = [each.case for each in found]
+    cases = [each.case for each in best]
     machine = {"cores": math.inf, "memory_gib": 0.0, "nodes": 1.0, "cores_per_node": math.inf}
     with writing(f"in {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -200,11 +200,11 @@ def _written(
         labels = [case.label for case in expand(read_suite(file), machine).cases]
         atomic_files.write(file, derived(suite, name, title, cases[: options.measure or None]))
     return file, [
-        replace(each, case=replace(each.case, label=label)) for each, label in zip(found, labels, strict=True)
+        replace(each, case=replace(each.case, label=label)) for each, label in zip(best, labels, strict=True)
     ]
 
 
-def _print_predicted(found: Search, labelled: Sequence[Prediction], console: Console) -> None:
+def _print_predicted(result: Search, predictions: Sequence[Prediction], console: Console) -> None:
     """Print the fastest plans in the order of predictions, with what each loses."""
     columns = (
         Column("place", str, get="place"),
@@ -213,22 +213,22 @@ def _print_predicted(found: Search, labelled: Sequence[Prediction], console: Con
         Column("90% of launches", _interval, interval=True, get=lambda row: row.prediction.stated_s),
         Column("overhead", fold=True, get="losses"),
     )
-    rows = advised(labelled)
+    rows = advised(predictions)
     for table in listed("Fastest as predicted", rows, columns, filled=True):
         print_table(table, console)
-    too_large = f"; {text.plural(len(found.too_large), 'plan')} of these do not fit in memory"
+    too_large = f"; {text.plural(len(result.too_large), 'plan')} of these do not fit in memory"
     lines = [
-        f"{found.plans} plans can run; {found.predicted} were predicted, the others are "
-        f"{'left' if found.ended else 'slower by estimates'}{too_large if found.too_large else ''}",
-        *["The search was interrupted: plans that are not listed may be faster"] * found.ended,
+        f"{result.plans} plans can run; {result.predicted} were predicted, the others are "
+        f"{'left' if result.ended else 'slower by estimates'}{too_large if result.too_large else ''}",
+        *["The search was interrupted: plans that are not listed may be faster"] * result.ended,
         "Plans that share a place cannot be distinguished by prediction",
-        *{messages.unchecked(each.checked_ranks) for each in labelled if each.stated_s.low is None},
-        *joined(dict.fromkeys(note for each in labelled for note in each.notes)),
+        *{messages.unchecked(each.checked_ranks) for each in predictions if each.stated_s.low is None},
+        *joined(dict.fromkeys(note for each in predictions for note in each.notes)),
     ]
-    print_list("Notes", lines[: 2 + found.ended + _MOST_NOTES], console)
+    print_list("Notes", lines[: 2 + result.ended + _MOST_NOTES], console)
 
 
-def _measured(file: Path, labelled: Sequence[Prediction], options: AdviseOptions, console: Console) -> Case:
+def _measure(file: Path, predictions: Sequence[Prediction], options: AdviseOptions, console: Console) -> Case:
     """Measure the suite of the best plans, print what came of it, and return the fastest."""
     console.file.flush()  # what is said of launches comes after it
     progress = new_console(stderr=True)
@@ -236,11 +236,11 @@ def _measured(file: Path, labelled: Sequence[Prediction], options: AdviseOptions
     folder = measure(file, SuiteOptions(folder=file.parent), run_options, progress)
     findings = Findings(load(folder))
     points = {point.case: point for point in findings.rows("cases") if point.step_s}
-    known = [each for each in labelled if each.case.id in points]
-    if not known:
+    measured = [each for each in predictions if each.case.id in points]
+    if not measured:
         raise LaunchError(f"no plan succeeded; see pscale report {folder}")
-    found = agreement(known, points, findings.rows("ranking"))
-    for table in listed("Fastest as measured", found.rows, _MEASURED):
+    comparison = agreement(measured, points, findings.rows("ranking"))
+    for table in listed("Fastest as measured", comparison.rows, _MEASURED):
         print_table(table, console)
-    print_list("Agreement", [*found.sentences, f"all of this run: pscale report {folder}"], console)
-    return found.rows[0].case
+    print_list("Agreement", [*comparison.sentences, f"all of this run: pscale report {folder}"], console)
+    return comparison.rows[0].case
