@@ -30,7 +30,7 @@ import figures
 import numpy as np
 from numpy.typing import NDArray
 
-from pscale.analysis import compare, scaling
+from pscale.analysis import contrasts, scaling
 from pscale.analysis.frames import load
 from pscale.analysis.stats import Estimate, Sample, ratio
 
@@ -264,7 +264,7 @@ def on_twins(runs: int, budget: str, reports: Path) -> dict[str, float]:
     said = []
     for _ in range(runs):
         folder, _ = run(twins, reports, "--budget", budget)
-        said.append([one.answer for one in compare.variants(load(folder)).compared])
+        said.append([one.answer for one in contrasts.variants(load(folder)).compared])
     equal, slower = zip(*said, strict=True)
     shares = {
         "equal called different": float(np.mean([answer in ("slower", "faster") for answer in equal])),

@@ -21,8 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from browser import Browser, found
 from synthetic import Point, replicated, summary_of
 
-from pscale.report.page import render_page
-from pscale.report.publish import draw_figures, inline_figures
+from pscale.report.page import draw_figures, inline_figures, render_page
 
 _LOADS = 5
 _SHOWN = "new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(performance.now()))))"

@@ -20,7 +20,7 @@ from time import perf_counter
 from figures import Figure, figure, finish, parser
 
 from pscale.launch import launcher
-from pscale.report.drawn import FILE as DRAWN
+from pscale.report.brief import FILE as DRAWN
 from pscale.runs.store import compact
 
 TESTS = Path(__file__).parents[1] / "tests"

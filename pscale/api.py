@@ -24,10 +24,9 @@ import pandas as pd
 from pscale.analysis import frames
 from pscale.analysis.columns import FRAMES
 from pscale.analysis.findings import Findings
-from pscale.analysis.frames import Run
-from pscale.analysis.overlay import overlay
+from pscale.analysis.frames import Run, overlay
 from pscale.errors import PscaleError, ResultsError
-from pscale.report import publish
+from pscale.report import page
 from pscale.report.exports import data_tables
 from pscale.report.figure_style import STYLES
 from pscale.report.topics import TOPICS
@@ -165,7 +164,7 @@ class Results:
     def report(self) -> Path:
         """Write report.html, report.md and figures/ into the run's folder; return the page."""
         self.path.mkdir(parents=True, exist_ok=True)
-        return publish.write_all(self.findings, self.path)[0]
+        return page.write_all(self.findings, self.path)[0]
 
     def __repr__(self) -> str:
         found = self.findings
@@ -210,7 +209,7 @@ class Plots:
         """Draw a figure; `style` is that of `pscale report --style`. ResultsError where it has nothing."""
         if style not in STYLES:
             raise ResultsError(f"there is no style {style!r}{_meant(style, STYLES)}")
-        drawing = publish.drawing()
+        drawing = page.drawing()
         with drawing.styled(STYLES[style]):
             figure = _FIGURES[name].draw(self._results.findings)
         if figure is None:

@@ -20,11 +20,11 @@ from patience import lives, wait_for
 from synthetic import Point, write_run
 
 import pscale
+from pscale.analysis import text
 from pscale.analysis.columns import SERIES
 from pscale.errors import PlanError, ResultsError, SuiteError
-from pscale.report import text
 from pscale.report.exports import csv_tables
-from pscale.report.topics import cases, phases
+from pscale.report.topics import cases, steps
 
 ROOT = Path(__file__).parents[1]
 WEAK = ROOT / "reports" / "gallery" / "weak"
@@ -114,14 +114,14 @@ def test_efficiency_and_breakdown_are_the_tables_of_the_report_to_the_digit(weak
     scaling = weak.cases
     (table,) = cases.tables(weak.findings)
     assert cells(table, "step", "efficiency") == [
-        (text.duration(row.step_s), text.percent_1(row.efficiency)) for row in scaling.itertuples()
+        (text.duration(row.step_s), text.percent(row.efficiency)) for row in scaling.itertuples()
     ]
     largest = {verdict.case for verdict in weak.findings.rows("verdicts")}
     factors = weak.efficiency[weak.efficiency["case"].isin(largest)].iloc[0]
     assert factors["load_balance"] == weak.findings.of_case("efficiency")[factors["case"]].load_balance.value
-    (table,) = (each for each in phases.TOPIC.tables(weak.findings) if "by phase" in each.title)
+    (table,) = (each for each in steps.PHASES.tables(weak.findings) if "by phase" in each.title)
     assert cells(table, "of step", "compute", "wait") == [
-        (text.percent_1(row.share), text.duration_3(row.compute_s), text.duration_3(row.wait_s))
+        (text.percent(row.share), text.duration_3(row.compute_s), text.duration_3(row.wait_s))
         for row in weak.phases.itertuples()
     ]
 

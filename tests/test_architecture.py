@@ -43,6 +43,7 @@ THIRD_PARTY = {
     "numpy": {
         *("blas", "mesh", "nn", "data", "parallel", "simulator", "runs", "training", "worker", "watch"),
         *("analysis", "predict", "report"),
+        "export",
     },
     "threadpoolctl": {"worker"},
     "pyarrow": {"runs"},
@@ -69,7 +70,7 @@ PURE = {
 }
 LONGEST_FUNCTION = 60  # lines, with its docstring
 BUDGETS = {  # lines and files together: they only fall
-    ("analysis", "report"): (17_262, 76),
+    ("analysis", "report"): (16_611, 44),
     ("cli", "launch", "suite", "config", "runs", "blas"): (20_597, 93),
     ("mesh", "parallel", "training"): (8_446, 59),
     ("nn",): (5_002, 36),  # with the types of numbers

@@ -15,16 +15,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pscale.analysis import merits, messages
+from pscale.analysis import messages
 from pscale.analysis.columns import Row
 from pscale.analysis.difference import holm, p_value
-from pscale.analysis.environment import elsewhere, listed
-from pscale.analysis.frames import Run, bound, by_case, grouped, no_training
-from pscale.analysis.interference import BUSY
+from pscale.analysis.frames import LIMIT, Run, bound, by_case, grouped, no_training, workloads
 from pscale.analysis.network import where
-from pscale.analysis.reading import LIMIT
+from pscale.analysis.resources import BUSY
+from pscale.analysis.settings import elsewhere, listed
 from pscale.analysis.stats import Level, Sample, student_quantile
-from pscale.analysis.wording import duration, percent, plural
+from pscale.analysis.text import duration_3, percent, plural, split_name
+from pscale.config import Workload
+from pscale.config.case import RECORDED
+from pscale.config.workload import MATCH, ONCE, WALL, WATCH
+from pscale.runs.store import provenance_of
 
 DEVIATION = 0.10  # of the mean
 EXTREME = 0.50  # away from the mean
@@ -142,8 +145,8 @@ _CASE: tuple[Rule, ...] = (  # of every case that was launched
             >= EXTREME * of.times.mean
         ),
         lambda of: (
-            f"Some steps are outliers: fastest {duration(of.times.fastest)}, "
-            f"slowest {duration(of.times.slowest)}, mean {duration(of.times.mean)}. "
+            f"Some steps are outliers: fastest {duration_3(of.times.fastest)}, "
+            f"slowest {duration_3(of.times.slowest)}, mean {duration_3(of.times.mean)}. "
             "The heat map shows which rank was late."
         ),
     ),
@@ -200,7 +203,7 @@ _CASE: tuple[Rule, ...] = (  # of every case that was launched
         "digits",
         lambda of: of.point.coarse_s and of.point.step_s,
         lambda of: (
-            f"The program prints step times in units of {duration(of.point.coarse_s)}, so each is known to "
+            f"The program prints step times in units of {duration_3(of.point.coarse_s)}, so each is known to "
             f"±{of.point.coarse_s / 2 / of.point.step_s.value:.1%} at best. "
             "Print more digits, or do more work per launch."
         ),
@@ -221,8 +224,8 @@ _CASE: tuple[Rule, ...] = (  # of every case that was launched
         "oversubscribed",
         lambda of: 0 < of.cpus < of.point.cores,
         lambda of: (
-            f"{messages.split_name(of.point)} share {plural(of.cpus, 'CPU')}, so timings are meaningless. "
-            "Fine for trying out plans, not for comparing them."
+            f"{split_name(of.point.ranks, of.point.threads)} share {plural(of.cpus, 'CPU')}, so timings are "
+            "meaningless. Fine for trying out plans, not for comparing them."
         ),
     ),
 )
@@ -299,8 +302,8 @@ _CLOCK: Rule = (  # of calls whose wait the clocks do not tell
     "clock",
     lambda call: call,
     lambda call: (
-        f"Calls of {call.verb.replace('_', '-')} on {call.axis} wait {duration(call.wait_s)} on average, "
-        f"but the clocks of the nodes agree only to {duration(call.bound_s)}, over {LIMIT:.0%} of that. "
+        f"Calls of {call.verb.replace('_', '-')} on {call.axis} wait {duration_3(call.wait_s)} on average, "
+        f"but the clocks of the nodes agree only to {duration_3(call.bound_s)}, over {LIMIT:.0%} of that. "
         "So wait and transfer of these calls are shown as one."
     ),
 )
@@ -351,7 +354,7 @@ def caveats(
 
 def _launched(run: Run) -> tuple[dict[str, Mapping[str, Any]], dict[str, tuple[int, int]]]:
     """Return what the launches of each case cost, and the first step whose loss is not finite."""
-    good = run.cases[run.cases["status"] == "ok"]
+    good = run.good
     groups = good.groupby("case")
     table = groups[["recording_ratio", "recording_call_s", "step_s"]].median()
     table = table.assign(replica_spread=groups["replica_spread"].max(), dtype=groups["dtype"].first())
@@ -463,14 +466,64 @@ def notes(
     """Yield what a reader has to know; `bare` is the run that calls are set beside."""
     yield from run.gaps
     yield from run.document.get("notes", ())
-    yield from merits.notes(run)
+    yield from _of_programs(run)
     yield from _of_clocks(run.ranks["clock_bound_s"].max())
     yield from _of_launches([point for point in points if point.step_s], run.document.get("auto"))
     yield from _of_medians(points, times)
-    yield from filter(None, [recording_note(run), where(bare, elsewhere(run, bare)) if bare else ""])
+    yield from filter(None, [_recording_note(run), where(bare, elsewhere(run, bare)) if bare else ""])
     yield from _of_pace(run.paces.values())
     if traced:
         yield _TRACED
+
+
+def _of_programs(run: Run) -> Iterator[str]:
+    """Yield what the steps of workloads are, and what their records say of themselves."""
+    found = workloads(run)
+    for times in dict.fromkeys(workload.times for workload in found.values()):
+        own = [workload for workload in found.values() if workload.times == times]
+        ways = {_APART if workload.watch == ONCE else "" for workload in own if workload.watch}
+        said = _BREAKDOWN.format(max(ways)) if ways and times != WATCH else ""
+        yield _of_steps(times, own[0]) + said
+    if any(workload.work and not workload.rate for workload in found.values()):
+        yield "Efficiency is work per core-second; the suite states the work of each case."
+    yield from _of_records(run)
+
+
+_BREAKDOWN = " The breakdown of a step is that of the steps detected from MPI calls{}."
+_APART = " in one more launch of each case, whose times do not count"
+
+
+def _of_steps(times: str, workload: Workload) -> str:
+    if times == WALL:
+        return "Step time = the whole launch, from the start of the launcher to its end."
+    if times == WATCH:
+        return "Step time = length of the steps detected from MPI calls."
+    figure = workload.figures[times]
+    if figure.value:
+        return f"Step time = figure '{times}', computed: {figure.value}, in {figure.unit or 'no unit'}."
+    where = (
+        f"{figure.path or figure.column} in {figure.file}"
+        if figure.file
+        else f"regex /{figure.regex}/ in the output"
+    )
+    unit = "the unit printed with it" if figure.unit == MATCH else figure.unit
+    each = "each value is a step" if workload.lists_steps else f"{figure.pick or 'last'} value"
+    said = f"figure '{times}' of the program: {where}, in {unit or 'no unit'}; {each}."
+    if workload.rate:
+        return f"Efficiency is the rate of a core: {said} A step is the time of one unit of it."
+    return f"Step time = {said}"
+
+
+def _of_records(run: Run) -> Iterator[str]:
+    """Yield what the recorder of the first launch of each case says; what all say, once."""
+    kept = run.cases["status"].isin(RECORDED) & run.cases["provenance"].notna()
+    good = run.cases[kept].drop_duplicates("case")
+    said: dict[str, list[str]] = {}
+    for label, text in zip(good["label"], good["provenance"], strict=True):
+        for sentence in provenance_of(text).get("watch", ()):
+            said.setdefault(sentence, []).append(label)
+    for sentence, labels in said.items():
+        yield sentence if len(labels) == len(good) else f"{', '.join(labels)}: {sentence}"
 
 
 def _of_pace(launches: Collection[Sequence[float]]) -> Iterator[str]:
@@ -478,7 +531,7 @@ def _of_pace(launches: Collection[Sequence[float]]) -> Iterator[str]:
         low, middle, high = np.quantile(np.concatenate([*launches]), [0.05, 0.5, 0.95])
         yield (
             "The pace of the machine varied: a fixed piece of work between steps took "
-            f"{duration(float(middle))} (median), 90% of the time within {low / middle - 1:+.0%} to "
+            f"{duration_3(float(middle))} (median), 90% of the time within {low / middle - 1:+.0%} to "
             f"{high / middle - 1:+.0%}. `pscale compare` corrects for it."
         )
 
@@ -501,13 +554,13 @@ def _of_clocks(bound_s: float) -> Iterator[str]:
     if bound_s > 0:
         yield (
             "The clocks of the nodes were synchronised: times of a rank differ from rank 0's clock by at "
-            f"most {duration(bound_s)}."
+            f"most {duration_3(bound_s)}."
         )
 
 
 def _most(auto: Mapping[str, Any]) -> str:
     budget_s = auto.get("budget_s")
-    return f"{auto['most']} per case" if budget_s is None else f"for {duration(budget_s)}"
+    return f"{auto['most']} per case" if budget_s is None else f"for {duration_3(budget_s)}"
 
 
 def _of_launches(good: Sequence[Row], auto: Mapping[str, Any] | None) -> Iterator[str]:
@@ -536,9 +589,9 @@ def _of_launches(good: Sequence[Row], auto: Mapping[str, Any] | None) -> Iterato
         )
 
 
-def recording_note(run: Run) -> str:
+def _recording_note(run: Run) -> str:
     """Say by how much recording lengthens steps, and what a call costs; empty where it was not measured."""
-    good = run.cases[(run.cases["status"] == "ok") & run.cases["recording_ratio"].notna()]
+    good = run.good[run.good["recording_ratio"].notna()]
     if good.empty:
         return ""
     of_case = good.groupby("case")["recording_ratio"].median() - 1

@@ -786,20 +786,20 @@ def _row(name: str) -> type:
 
 def _cells(table: pd.DataFrame, name: str, column: Column) -> Sequence[Any]:
     if column.bounded:
-        ends = (_plain(table[f"{name}{end}"]) for end in ("", "_low", "_high"))
+        ends = (plain(table[f"{name}{end}"]) for end in ("", "_low", "_high"))
         return [
             None if value is None else Estimate(value=value, low=low, high=high)
             for value, low, high in zip(*ends, strict=True)
         ]
-    return _plain(table[name])
+    return plain(table[name])
 
 
-def _plain(column: pd.Series[Any]) -> list[Any]:
-    """Return the values of a column, unknown numbers as None."""
-    values: list[Any] = column.tolist()
-    if column.dtype in (bool, object):
+def plain(column: pd.Series[Any]) -> list[Any]:
+    """Return the values of a column, unknown ones as None."""
+    values, unknown = column.tolist(), column.isna().to_numpy()
+    if not unknown.any():
         return values
-    return [None if value is pd.NA or value != value else value for value in values]  # noqa: PLR0124
+    return [None if gone else value for value, gone in zip(values, unknown, strict=True)]
 
 
 def reference() -> str:

@@ -58,7 +58,7 @@ def answer_of(ratio: Estimate, *, differs: bool, equal: bool) -> Answer:
     return "equal" if equal else "undecided"
 
 
-def rounds_to_see(error: float, apart: float, rounds: float, tests: int = 1) -> float:
+def _rounds_to_see(error: float, apart: float, rounds: float, tests: int = 1) -> float:
     """Return how many rounds see logarithms that are so far `apart` with probability `POWER`.
 
     Their difference has such an error after `rounds`; `tests` are made at once. Errors fall as the root of
@@ -78,7 +78,7 @@ def more_rounds(half_width: float, apart: float, rounds: int) -> int | None:
     None where no number of them that is worth advising does.
     """
     error = half_width / student_quantile(max(1, rounds - 1))
-    if apart <= 0 or (needed := rounds_to_see(error, apart, rounds)) > MOST_ROUNDS:
+    if apart <= 0 or (needed := _rounds_to_see(error, apart, rounds)) > MOST_ROUNDS:
         return None
     return max(1, math.ceil(needed) - rounds)
 
@@ -141,7 +141,7 @@ class Difference:
         if self._error is None:
             return None
         launches = 2 / (1 / self.a_launches + 1 / self.b_launches)
-        return math.ceil(rounds_to_see(self._error, math.log1p(relevant), launches, tests))
+        return math.ceil(_rounds_to_see(self._error, math.log1p(relevant), launches, tests))
 
     def judge(self, p: float | None, detectable: float | None, relevant: float) -> Answer:
         """Tell what is known, given the p-value corrected for all tests and the least relevant difference.

@@ -22,11 +22,10 @@ import pandas as pd
 
 from pscale.analysis.columns import Row
 from pscale.analysis.difference import more_rounds
-from pscale.analysis.frames import KINDS, Run, grouped, records
-from pscale.analysis.merits import workloads
+from pscale.analysis.frames import KINDS, Run, grouped, records, workloads
+from pscale.analysis.resources import idle
 from pscale.analysis.scaling import bases as bases_of
 from pscale.analysis.stats import Estimate, level, student_quantile
-from pscale.analysis.threads import idle
 from pscale.config import Plan, from_dict
 from pscale.config.workload import WALL
 

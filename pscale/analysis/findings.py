@@ -10,31 +10,29 @@ from typing import Any
 import pandas as pd
 
 from pscale.analysis import (
-    compare,
     contrasts,
     efficiency,
-    environment,
     expect,
-    interference,
-    merits,
     messages,
     network,
     predictions,
+    resources,
     scaling,
+    settings,
     steps,
 )
 from pscale.analysis.caveats import caveats, notes
 from pscale.analysis.columns import FRAMES, Row, frame, rows
+from pscale.analysis.expect import EVIDENCE, verdicts
 from pscale.analysis.frames import SHOWN, Run, by_case, grouped, is_program, shortened
-from pscale.analysis.memory import memory
 from pscale.analysis.messages import Headline
+from pscale.analysis.network import what_if
+from pscale.analysis.resources import memory, thread_times
 from pscale.analysis.settings import setting_columns
-from pscale.analysis.threads import thread_times
 from pscale.analysis.timeline import timeline
-from pscale.analysis.verdict import EVIDENCE, verdicts
-from pscale.analysis.what_if import what_if
 from pscale.config.case import UNCOUNTED
 from pscale.config.workload import IMPORTED
+from pscale.errors import clean
 from pscale.simulator.network import Network
 
 FORMAT = 3
@@ -152,7 +150,7 @@ class Findings:
     @cached_property
     def machine(self) -> tuple[tuple[str, str], ...]:
         """The machine it ran on: names and values."""
-        return environment.machine(self._whole)
+        return settings.machine(self._whole)
 
     @cached_property
     def launches(self) -> int:
@@ -172,7 +170,7 @@ class Findings:
     @cached_property
     def provenance(self) -> tuple[tuple[str, str], ...]:
         """All that is known of what made the run: dotted names and values."""
-        return tuple(environment.environment(self._whole).items())
+        return tuple(settings.environment(self._whole).items())
 
     @cached_property
     def program(self) -> str:
@@ -203,7 +201,7 @@ class Findings:
     _launches = cached_property(lambda of: efficiency.launches(of.source))
     _of_phases = cached_property(lambda of: efficiency.phases(of.source))
     _round_s = cached_property(lambda of: scaling.round_s(of._whole))
-    _observed = cached_property(lambda of: interference.observations(of.source.ranks))
+    _observed = cached_property(lambda of: resources.observations(of.source.ranks))
 
     @cached_property
     def labels(self) -> Mapping[str, str]:
@@ -213,8 +211,7 @@ class Findings:
     @cached_property
     def launch_steps_s(self) -> Mapping[str, tuple[float, ...]]:
         """The step time of every launch that ended well, by case."""
-        cases = self.source.cases
-        good = cases[(cases["status"] == "ok") & cases["step_s"].notna()]
+        good = self.source.good.dropna(subset=["step_s"])
         return {str(case): tuple(map(float, times)) for case, times in good.groupby("case")["step_s"]}
 
     @cached_property
@@ -231,7 +228,7 @@ class Findings:
     roofline = _Frame(lambda of: steps.kernels(of.source))
     stragglers = _Frame(lambda of: steps.stragglers(of.source))
     threads = _Frame(lambda of: thread_times(of.source))
-    interference = _Frame(lambda of: interference.interferences(of._observed, of._points, of.rows("threads")))
+    interference = _Frame(lambda of: resources.interferences(of._observed, of._points, of.rows("threads")))
     efficiency = _Frame(
         lambda of: (
             *efficiency.trees(of._launches, of._points, of.rows("threads")),
@@ -254,11 +251,8 @@ class Findings:
         points = rows("cases", frame("cases", sizes, self.labels))
         asked = asked or contrasts.Proposal()
         demand = {"metric": "efficiency", "at_least": asked.target}
-        answers = expect.withheld(
-            expect.expectations(run, points, {}, self._round_s, entries=[demand] if points else []),
-            scaling.bases(points),
-            self.of_case("interference"),
-        )
+        entries, disturbed = [demand] if points else [], self.of_case("interference")
+        answers = expect.expectations(run, points, {}, self._round_s, interference=disturbed, entries=entries)
         costs = {row["case"]: row for row in scaling.costs(points)}
         judged = {row.case: row for row in answers}
         return contrasts.evidence(run, sizes, self._times, costs, judged=judged, asked=asked)
@@ -270,7 +264,7 @@ class Findings:
     predicted = _Frame(lambda of: predictions.held(of._recorded))
     predicted_kinds = _Frame(lambda of: predictions.kinds(of._recorded, of.by_case("phases")))
     prediction_score = _Frame(lambda of: predictions.score(of.rows("predicted")))
-    merits = _Frame(lambda of: merits.merits(of.source))
+    merits = _Frame(lambda of: scaling.merits(of.source))
     bandwidths = _Frame(lambda of: network.bandwidths(of.source))
     bare = _Frame(lambda of: network.beside_bare(of.rows("calls"), of.source.planned, of._bare))
     what_if = _Frame(lambda of: what_if(of.source, of._networks))
@@ -286,12 +280,13 @@ class Findings:
         )
     )
     expectations = _Frame(
-        lambda of: expect.withheld(
-            expect.expectations(
-                of.source, of._points, of.of_case("efficiency"), of._round_s, of.rows("merits")
-            ),
-            of._bases,
-            of.of_case("interference"),
+        lambda of: expect.expectations(
+            of.source,
+            of._points,
+            of.of_case("efficiency"),
+            of._round_s,
+            of.rows("merits"),
+            interference=of.of_case("interference"),
         )
     )
     verdicts = _Frame(
@@ -304,7 +299,7 @@ class Findings:
             of.source.planned, of._points, of._times, of.rows("phases"), of.rows("calls"), sharing=of._sharing
         )
     )
-    crossings = _Frame(lambda of: compare.crossings(of.source, of._points, of._times))
+    crossings = _Frame(lambda of: contrasts.crossings(of.source, of._points, of._times))
 
     _costs = cached_property(
         lambda of: contrasts.Costs(of.source, of.of_case("memory"), of.rows("phases"), of.rows("calls"))
@@ -353,6 +348,16 @@ class Findings:
         return len(self.cases) > 1 and 2 * len(self.series) > len(self.cases)
 
     @property
+    def heading(self) -> str:
+        """The title of a figure of times, which says so where ranks share cores."""
+        return f"{self.title} (ranks share cores)" if self.oversubscribed else self.title
+
+    def titled(self, title: str, series: str) -> str:
+        """Return a title with its series where there are several and each has a table of its own."""
+        alone = len(self.series) == 1 or self.side_by_side
+        return title if alone else f"{title}: {clean(series)}"
+
+    @property
     def headlines(self) -> tuple[Headline, ...]:
         """What to read first."""
         pairs = grouped(self.rows("crossings"), messages.variants)
@@ -360,7 +365,7 @@ class Findings:
         if len(self.bandwidths):
             found = messages.of_network(self.rows("bandwidths"))
         elif self.side_by_side and len(self.ranking):
-            grave = {row.case: row for row in self.rows("interference") if row.share >= interference.GRAVE}
+            grave = {row.case: row for row in self.rows("interference") if row.share >= resources.GRAVE}
             found = (*turning, *messages.of_plans(self._untold, self._points, grave))
         else:
             found = (*messages.of_series(self.rows("verdicts")), *turning)

@@ -13,18 +13,18 @@ from statistics import median_low
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pscale.analysis.columns import Row
-from pscale.analysis.compare import RELEVANT, crossovers, decided
+from pscale.analysis.contrasts import RELEVANT, crossovers, decided
 from pscale.analysis.difference import ALPHA, EQUAL, MOST_ROUNDS
 from pscale.analysis.efficiency import LOSSES, half
 from pscale.analysis.frames import bound, grouped, no_training
+from pscale.analysis.history import FEWEST
 from pscale.analysis.predictions import REACH
-from pscale.analysis.segments import FEWEST
 from pscale.analysis.settings import SIZES
 from pscale.analysis.stats import Estimate
-from pscale.analysis.wording import digits, duration, number, percent, plural, rate, rough, unit_of
+from pscale.analysis.text import duration, duration_3, number, number_3, percent, plural, rate, rough, unit_of
 
 if TYPE_CHECKING:
-    from pscale.analysis.compare import Comparison
+    from pscale.analysis.contrasts import Comparison
     from pscale.analysis.history import SuiteHistory
 
 # Sizes and figures
@@ -41,13 +41,13 @@ def size(row: Row) -> str:
 
 
 def _ranks(ranks: int, threads: int) -> str:
-    named = f"{ranks} rank{'s' if ranks > 1 else ''}"
-    return named if threads == 1 else f"{named} × {threads} threads"
+    return plural(ranks, "rank") + (f" × {plural(threads, 'thread')}" if threads > 1 else "")
 
 
-def split_name(row: Row) -> str:
-    """Say the ranks and threads of a case: 4 ranks × 1 thread."""
-    return f"{row.ranks} rank{'s' * (row.ranks > 1)} × {row.threads} thread{'s' * (row.threads > 1)}"
+def short_size(row: Row) -> str:
+    """Say the size of a case in a table: 2, or 2×4; with injected delays it never looks healthy."""
+    ranks = f"{row.ranks}" if row.threads == 1 else f"{row.ranks}×{row.threads}"
+    return f"{ranks} injected" if row.injected else ranks
 
 
 def interval(value: Estimate) -> str:
@@ -87,9 +87,9 @@ _WORK = {"sample": "samples", "unit": "units of work"}
 def spread(time: Estimate) -> str:
     """Say a time with half of its interval: 214.4 ± 7.2 ms."""
     if time.stated is None:
-        return duration(time.value, 4) + " (interval too wide)" * (time.low is not None)
+        return duration(time.value) + " (interval too wide)" * (time.low is not None)
     factor, unit = unit_of(time.value)
-    return f"{digits(time.value * factor)} ± {digits((half(time) or 0.0) * factor, 2)} {unit}"
+    return f"{number(time.value * factor)} ± {number((half(time) or 0.0) * factor, 2)} {unit}"
 
 
 def work(row: Row, units: float) -> str:
@@ -151,16 +151,16 @@ def _on_target(rows: Sequence[Row]) -> Iterator[str]:
 
 def _cheapest(rows: Sequence[Row]) -> str:
     (best,) = (row for row in rows if not row.cost_answer)
-    hours = f"{number(best.core_hours.value)} for {work(best, best.per)}"
+    hours = f"{number_3(best.core_hours.value)} for {work(best, best.per)}"
     needs = f"The fewest core-hours, {hours}, are those of {size(best)}{_rivals(rows, 'cost_answer')}."
     if not best.units:
         return needs
-    return f"{needs} For {work(best, best.units)} they are {number(best.units_core_hours.value)}."
+    return f"{needs} For {work(best, best.units)} they are {number_3(best.units_core_hours.value)}."
 
 
 def _fastest(rows: Sequence[Row]) -> str:
     (best,) = (row for row in rows if not row.time_answer)
-    known = f"{spread(best.step_s)} a {best.timed}, a speed-up of {number(best.speedup.value)}"
+    known = f"{spread(best.step_s)} a {best.timed}, a speed-up of {number_3(best.speedup.value)}"
     return f"The same work takes the shortest time at {size(best)}{_rivals(rows, 'time_answer')}: {known}."
 
 
@@ -214,7 +214,7 @@ def straggler(row: Row) -> str:
     return (
         f"The others wait for rank {row.rank}{_on(row)}: {percent(row.step_share)} of the step, "
         f"{percent(row.wait_share)} of all waiting. It is late in {row.late_steps} of "
-        f"{row.steps} steps, by {duration(row.late_s)} on average, mostly in {row.phase}."
+        f"{row.steps} steps, by {duration_3(row.late_s)} on average, mostly in {row.phase}."
     )
 
 
@@ -301,13 +301,13 @@ def _judged(row: Row, at: str) -> str:
 
 def _speed(row: Row) -> str:
     """Say how fast a case is: of a program that is no training, how long its steps are."""
-    return f"it trains {_rate(row)}" if row.samples_per_s else f"a step takes {duration(row.step_s.value)}"
+    return f"it trains {_rate(row)}" if row.samples_per_s else f"a step takes {duration_3(row.step_s.value)}"
 
 
 def _rate(row: Row) -> str:
     if row.samples_per_s:
         return f"{rate(row.samples_per_s.value)} samples/s"
-    return f"{duration(row.step_s.value)} a step"
+    return f"{duration_3(row.step_s.value)} a step"
 
 
 def main_loss(row: Row) -> str:
@@ -369,7 +369,7 @@ def meaning(row: Row, late: Row | None, slowest: Row | None, idle: str) -> str:
     """Say where the main loss comes from: a straggler, a slow rank, idle threads, or what is known of it."""
     match row.cause:
         case "imbalance":
-            return slow_rank(slowest) if slowest else ""
+            return _slow_rank(slowest) if slowest else ""
         case "threads":
             text = f"The cores of a rank lose {idle}."
         case "serialisation" if late:
@@ -383,7 +383,7 @@ def meaning(row: Row, late: Row | None, slowest: Row | None, idle: str) -> str:
     return _joined(text, straggler(late) if late else "")
 
 
-def slow_rank(row: Row) -> str:
+def _slow_rank(row: Row) -> str:
     """Say how much longer the slowest rank computes."""
     return (
         f"Rank {row.rank}{_on(row)} computes {percent(row.excess)} longer than a typical rank, "
@@ -461,7 +461,7 @@ def figure(row: Row) -> str:
         return efficiency(value) + f" of {_reference(row)}" * bool(_reference(row))
     if row.samples_per_s is not None:
         return f"{rate(row.samples_per_s.value)} samples/s"
-    return f"{duration(row.step_s.value, 4)} per step" if row.step_s else "no valid result"
+    return f"{duration(row.step_s.value)} per step" if row.step_s else "no valid result"
 
 
 def _reference(row: Row) -> str:
@@ -613,7 +613,7 @@ def of_network(bandwidths: Sequence[Row]) -> tuple[Headline, ...]:
 
 def _extremes(least: Row, most: Row) -> str:
     return (
-        f"An all-reduce of {_bytes(least.message_bytes)} takes {duration(least.call_s)}; one of "
+        f"An all-reduce of {_bytes(least.message_bytes)} takes {duration_3(least.call_s)}; one of "
         f"{_bytes(most.message_bytes)} achieves {most.bus_bytes_per_s * 1e-9:.3g} GB/s bus bandwidth."
     )
 
@@ -655,21 +655,21 @@ def _of_plans(places: Sequence[Row], of_case: Mapping[str, Row]) -> str:
     if open_:
         return (
             f"Undecided: of {of_all}, {first.plan} was fastest ({_step(point)}), but "
-            f"{_plans(open_, of_case)} may be as fast. {decide(most_needed(open_))}"
+            f"{_plans(open_, of_case)} may be as fast. {decide(_most_needed(open_))}"
         )
     text = f"Of {of_all}, {first.plan} is fastest here ({_step(point)})"
     if equal := [place for place in places if place.answer == "equal"]:
         text += f"; within {EQUAL:.0%} of it: {_plans(equal, of_case)}"
     if last.answer == "equal":
         return f"{text}."
-    text += f". {last.plan} takes {number(last.ratio.value)} times as long"
+    text += f". {last.plan} takes {number_3(last.ratio.value)} times as long"
     if not last.loss:
         return f"{text}."
     return f"{text}: {percent(getattr(last, last.loss), 0)} of its step is {PLAN_LOSSES[last.loss]}."
 
 
 def _step(point: Row) -> str:
-    return duration(point.step_s.value, 4)
+    return duration(point.step_s.value)
 
 
 def _plans(places: Sequence[Row], of_case: Mapping[str, Row]) -> str:
@@ -705,7 +705,7 @@ def need(row: Row) -> str:
     return rounds_needed(rounds, row.decide_s / rounds if rounds and row.decide_s else math.nan)
 
 
-def most_needed(rows: Sequence[Row]) -> str:
+def _most_needed(rows: Sequence[Row]) -> str:
     """Say what would decide all that is undecided."""
     return need(max(rows, key=lambda each: each.rounds_to_decide or math.inf))
 
@@ -714,7 +714,7 @@ def best_split(splits: Sequence[Row]) -> str:
     """Say which split of a group is fastest, and why the others are not."""
     best, *others = splits
     slower = [
-        f"{_split(each)} takes {number(each.ratio.value)} times as long."
+        f"{_split(each)} takes {number_3(each.ratio.value)} times as long."
         for each in others
         if each.answer == "slower"
     ]
@@ -724,13 +724,13 @@ def best_split(splits: Sequence[Row]) -> str:
     if not undecided:
         return " ".join([f"Of the splits of {best.cores} cores, {_split(best)} is fastest here.", *ending])
     first = f"Undecided: of the splits of {best.cores} cores, {_split(best)} was fastest."
-    unsure = f"Perhaps as fast: {'; '.join(map(_split, undecided))}. {decide(most_needed(undecided))}"
+    unsure = f"Perhaps as fast: {'; '.join(map(_split, undecided))}. {decide(_most_needed(undecided))}"
     return " ".join([first, unsure, *ending])
 
 
 def _split(row: Row) -> str:
     lost = f"; its cores lose {row.lost}" if row.lost else ""
-    return f"{row.name} ({duration(row.step_s, 4)}{lost})"
+    return f"{row.name} ({duration(row.step_s)}{lost})"
 
 
 def delay_cost(row: Row) -> str:
@@ -741,8 +741,8 @@ def delay_cost(row: Row) -> str:
     passed_on = row.passed_on
     shown = f": {percent(passed_on)} of the slowest rank's delay" if passed_on is not None else ""
     return (
-        f"With an injected delay ({row.injected}), a mean step takes {duration(row.step_s, 4)} "
-        f"instead of {duration(row.healthy_s, 4)} ({change}){shown}."
+        f"With an injected delay ({row.injected}), a mean step takes {duration(row.step_s)} "
+        f"instead of {duration(row.healthy_s)} ({change}){shown}."
     )
 
 
@@ -806,12 +806,12 @@ def _noun(field: str) -> str:
 
 
 def _range(values: Sequence[float]) -> str:
-    return " to ".join(dict.fromkeys((digits(values[0]), digits(values[-1]))))
+    return " to ".join(dict.fromkeys((number(values[0]), number(values[-1]))))
 
 
 def _at(field: str, values: Sequence[float]) -> str:
     """Return values in words; three or more as a range."""
-    listed = _range(values) if len(values) > 2 else " and ".join(map(digits, values))
+    listed = _range(values) if len(values) > 2 else " and ".join(map(number, values))
     if field in SIZES:
         return f"{listed} {field}"
     return f"{field.rpartition('.')[2]} {listed}"

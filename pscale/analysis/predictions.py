@@ -6,38 +6,30 @@ Cases that differ in one swept number alone have laws over that, which say nothi
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache, cached_property, partial
+from itertools import chain, combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from pscale.analysis.columns import Row, row
 from pscale.analysis.frames import KINDS, Run, grouped, load
-from pscale.analysis.laws import (
-    CONSTANT,
-    FEWEST_SIZES,
-    Bootstrap,
-    Choice,
-    Observed,
-    Space,
-    fit,
-    laws,
-    likely,
-    named_laws,
-)
 from pscale.analysis.scaling import by_series
 from pscale.analysis.settings import SIZES, Case, apart_from, following, of_cases, swept_numbers
-from pscale.analysis.stats import Estimate, Sample
-from pscale.analysis.wording import duration, in_common, plural
+from pscale.analysis.stats import Estimate, Sample, estimate
+from pscale.analysis.text import duration_3, in_common, plural
 from pscale.config import JOINT
 from pscale.errors import ResultsError
 from pscale.runs.events import PHASES
 from pscale.runs.predictions import Predicted, read
 from pscale.runs.run_folders import predicted_suites, prediction_file
+from pscale.runs.step_time import Vector
 
 REACH = 4  # times the largest size measured: beyond, no interval is given
 MOST_SERIES = 8
@@ -272,7 +264,7 @@ def _law(observed: Observed, choice: Choice) -> Record:
     forms = [term.text for term in law.terms]
     return {
         "law": law.kind,
-        "formula": " + ".join(form.format(duration(s)) for form, s in zip(forms, seconds, strict=True)),
+        "formula": " + ".join(form.format(duration_3(s)) for form, s in zip(forms, seconds, strict=True)),
         "terms": forms,
         "coefficients_s": seconds,
         "r_squared": None if law.terms == (CONSTANT,) or not spread > 0 else 1 - squares / spread,
@@ -353,7 +345,7 @@ def recorded(run: Run) -> Recorded:
     folder = run.path.absolute().parent
     if not prediction_file(folder).exists():
         return []
-    good = run.cases[(run.cases["status"] == "ok") & (run.cases["step_s"] > 0)]
+    good = run.good[run.good["step_s"] > 0]
     launches = {str(case): rows for case, rows in good.groupby("case", observed=True)}
     last: dict[str, Predicted] = {}
     for each in sorted(read(folder), key=lambda each: each.made_unix_s):
@@ -392,3 +384,388 @@ def score_in(reports: Path, machine: tuple[str, str]) -> Row | None:
 def machine_of(run: Run) -> tuple[str, str]:
     """Return host and processor of the machine that a run was started on."""
     return str(run.machine.get("host", "")), str(run.machine.get("cpu_model", ""))
+
+
+# Laws
+#
+# The space is the performance-model normal form of Calotoiu et al. 2013 ("Using automated performance
+# modeling to find scalability bugs in complex codes"), sums of c p^i log2(p)^j, with negative exponents for
+# strong scaling, plus the two terms of a ring, p - 1 (latency) and 1 - 1/p (bytes), which vanish on one rank.
+# Amdahl's and Gustafson's laws and the universal scalability law are names of some sums.
+#
+# As all terms are known, a fit is a projection, and so is what it says of a size left out. A law of which a
+# coefficient would be negative is out: the same law without that term is another of the space.
+
+FEWEST_SIZES = 5
+DRAWS = 400
+_MOST_TERMS = 3  # the constant and two that depend on the size
+_POWERS = {  # of p, by exponent of log2 p
+    0: ("-1", "-2/3", "-1/2", "-1/3", "1/3", "1/2", "2/3", "1", "3/2", "2"),
+    1: ("-1", "-1/2", "0", "1/2", "1"),
+    2: ("0", "1"),
+}
+_SERIAL_FRACTIONS = np.arange(0.005, 1.0, 0.005)
+_FINEST = 1e-4  # relative: no difference below it is worth a parameter
+_LEVERAGE = 1e-9
+_AT_ONCE = 100  # series of times that are fitted together: few fit in a cache
+_PRICE = 7  # of a parameter, as Akaike's is 2: each count offers the best of many laws
+_FOR_AICC = 3  # the variance is one more parameter, and AICc needs a degree of freedom beyond
+
+Whole = NDArray[np.int64]
+
+
+class Term(NamedTuple):
+    """A function of the size; `text` writes its product with a coefficient, {}."""
+
+    text: str
+    value: Callable[[Vector], Vector]
+    complexity: int  # of terms that fit equally well the plainest is taken
+
+
+class Law(NamedTuple):
+    """A sum of terms; `kind` is the name of such sums: amdahl, gustafson, usl, or pmnf for all others."""
+
+    kind: str
+    terms: tuple[Term, ...]
+    serial_fraction: float | None = None  # of Gustafson's, where it is part of the term
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers are fitted."""
+        return len(self.terms) + (self.serial_fraction is not None)
+
+    @property
+    def complexity(self) -> tuple[int, int]:
+        """How plain the law is: fewer parameters first, then plainer terms."""
+        return self.parameters, sum(term.complexity for term in self.terms)
+
+
+_NONE = Term("", np.zeros_like, 0)
+CONSTANT = Term("{}", np.ones_like, 0)
+INVERSE = Term("{}/p", lambda size: 1 / size, 1)
+SHARED = Term("{}·(1 − 1/p)", lambda size: 1 - 1 / size, 1)
+OTHERS = Term("{}·(p − 1)", lambda size: size - 1, 1)
+PAIRS = Term("{}·p(p − 1)", lambda size: size * (size - 1), 2)
+_NAMED = {  # by scaling: the terms of laws with a name, the one that all of them have first
+    "strong": {"amdahl": (INVERSE, CONSTANT), "usl": (INVERSE, SHARED, OTHERS)},
+    "weak": {"gustafson": (CONSTANT,), "usl": (CONSTANT, OTHERS, PAIRS)},
+}
+
+
+@cache
+def laws(scaling: str) -> tuple[Law, ...]:
+    """Return every law for strong or weak scaling, or else for any number, the plainest first."""
+    ring = (SHARED, OTHERS) if scaling in _NAMED else ()
+    found = [
+        law
+        for count in range(_MOST_TERMS)
+        for chosen in combinations((INVERSE, *ring, *_powers()), count)
+        for law in _with_constant(chosen, scaling)
+    ]
+    if scaling in _NAMED:
+        found.append(Law("usl", _NAMED[scaling]["usl"]))
+    return tuple(sorted([*found, *(_gustafson() * (scaling == "weak"))], key=lambda law: law.complexity))
+
+
+def _with_constant(chosen: tuple[Term, ...], scaling: str) -> Iterator[Law]:
+    if chosen:
+        yield Law("pmnf", chosen)
+    amdahl = scaling == "strong" and chosen == (INVERSE,)
+    if set(chosen) != {SHARED, INVERSE}:  # with a constant, three terms for two shapes
+        yield Law("amdahl" if amdahl else "pmnf", (CONSTANT, *chosen))
+
+
+@cache
+def _gustafson() -> tuple[Law, ...]:
+    """Return S(p) = s + (1 - s) p, with S(p) = p T1 / T(p), for every serial fraction s."""
+
+    def term(s: float) -> Term:
+        return Term(f"{{}}/({1 - s:.3g} + {s:.3g}/p)", lambda size: 1 / (1 - s + s / size), 1)
+
+    return tuple(Law("gustafson", (term(s),), s) for s in map(float, _SERIAL_FRACTIONS))
+
+
+def _powers() -> Iterator[Term]:
+    for logs, powers in _POWERS.items():
+        for power in powers:
+            if (power, logs) != ("-1", 0):  # the inverse has a name of its own
+                yield _power(Fraction(power), logs)
+
+
+def _power(power: Fraction, logs: int) -> Term:
+    value, plain = float(power), power.denominator == 1
+    text = {0: "", 1: "log₂ p", 2: "log₂² p"}[logs]
+    if power:
+        exponent = "" if power == 1 else f"^{power}" if plain and power > 0 else f"^({power})"
+        text = f"p{exponent} {text}".rstrip()
+    return Term(
+        "{}·" + text,
+        lambda size: size**value * np.log2(size) ** logs,
+        (1 if plain and value < 2 else 3 if power.denominator == 3 else 2)
+        + (logs if power else logs - 1 if logs else 0),
+    )
+
+
+class Scatter(NamedTuple):
+    """How uncertain times are by what launches differ by, relative to the scale of their sizes."""
+
+    launch: float = 0.0  # standard deviation of one
+    size: float = 0.0  # of the time of a size
+    degrees: int = 0  # of freedom; 0: unknown, as sizes have one launch each
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Observed:
+    """Times of one kind at every size: of each launch, and their median; all in seconds."""
+
+    sizes: Vector
+    times: Vector
+    scale: Vector  # what errors are relative to: the time of a whole step
+    launches: Sequence[Vector]
+
+    @cached_property
+    def deviations(self) -> Vector:
+        """What launches differ by from their mean, relative, spread as single launches are."""
+        found = [
+            (times - times.mean()) / scale * np.sqrt(len(times) / (len(times) - 1))
+            for times, scale in zip(self.launches, self.scale, strict=True)
+            if len(times) > 1
+        ]
+        return np.concatenate(found) if found else np.empty(0)
+
+    @property
+    def scatter(self) -> Scatter:
+        """What is known of the times by what launches of a size differ by."""
+        pool, counts = self.deviations, [len(times) for times in self.launches]
+        if not len(pool):
+            return Scatter()
+        launch = float((pool**2).mean() ** 0.5)
+        size = launch * float(np.mean([1 / count for count in counts])) ** 0.5
+        return Scatter(launch, size, len(pool) - sum(count > 1 for count in counts))
+
+
+class Choice(NamedTuple):
+    """The law chosen for each of D series of times; residuals are relative to the scale of the sizes."""
+
+    laws: Sequence[Law]
+    chosen: Whole  # D places in `laws`
+    coefficients: Vector  # D × most terms, zero beyond the terms of a law
+    errors: Vector  # D: root of the mean squared leave-one-out error
+    residuals: Vector  # D: root of the sum of squared residuals
+
+    def law(self, draw: int = 0) -> Law:
+        """Return the law of one series."""
+        return self.laws[int(self.chosen[draw])]
+
+    def at(self, sizes: Vector) -> Vector:
+        """Return the times at some sizes, D × sizes."""
+        used, places = np.unique(self.chosen, return_inverse=True)
+        columns = np.zeros((len(used), _MOST_TERMS, len(sizes)))
+        for place, index in enumerate(used):
+            for term, known in enumerate(self.laws[int(index)].terms):
+                columns[place, term] = known.value(sizes)
+        return np.asarray(np.einsum("dk,dks->ds", self.coefficients, columns[places]))
+
+    def part(self, term: Term) -> Vector:
+        """Return the coefficient of a term in each law, zero in those without it."""
+        places = [[*law.terms, term].index(term) for law in self.laws]
+        padded = np.pad(self.coefficients, ((0, 0), (0, 1)))
+        return np.asarray(padded[np.arange(len(self.chosen)), np.array(places)[self.chosen]])
+
+
+class Fits(NamedTuple):
+    """All laws fitted to D series of times; rows are laws, the plainest first."""
+
+    parameters: Whole
+    coefficients: Vector  # laws × most terms × D
+    squares: Vector  # laws × D: sums of squared residuals
+    errors: Vector  # laws × D: mean squared leave-one-out errors, infinite where a coefficient is negative
+    spread: Vector  # laws × D: their standard errors
+
+
+class Space:
+    """The laws over given sizes, the plainest first; `scale` is what errors are relative to at each size.
+
+    Laws that do not leave `spare` sizes beyond their parameters are left out.
+    """
+
+    def __init__(self, laws: Sequence[Law], sizes: Vector, scale: Vector, spare: int = _FOR_AICC) -> None:
+        self.laws = [law for law in laws if law.parameters <= len(sizes) - spare]
+        self.scale = scale
+        self.parameters = np.array([law.parameters for law in self.laws])
+        terms = [[*law.terms, *[_NONE] * (_MOST_TERMS - len(law.terms))] for law in self.laws]
+        columns = [np.stack([term.value(sizes) for term in of_law], axis=1) for of_law in terms]
+        self.columns = np.stack(columns) / scale[None, :, None]  # laws × sizes × terms
+        lengths = np.linalg.norm(self.columns, axis=1)  # p² of a large p is no more than the constant
+        known = np.where(lengths > 0, lengths, 1.0)
+        solve = np.linalg.pinv(self.columns / known[:, None, :]) / known[..., None]
+        self.solve = np.where(lengths[..., None] > 0, solve, 0.0)  # laws × terms × sizes
+        leverage = np.einsum("lsk,lks->ls", self.columns, self.solve)
+        self.free = np.maximum(1 - leverage, _LEVERAGE)  # laws × sizes
+
+
+def fit(space: Space, times: Vector, choose: Callable[[Fits], Whole]) -> Choice:
+    """Fit every law to each row of `times`, draws × sizes, and take the law that `choose` says for each."""
+    batches = []
+    for first in range(0, len(times), _AT_ONCE):
+        found = _fit_all(space, np.asarray((times[first : first + _AT_ONCE] / space.scale).T))
+        rows = choose(found)
+        draws = np.arange(len(rows))
+        roots = (np.sqrt(part[rows, draws]) for part in (found.errors, found.squares))
+        batches.append((rows, found.coefficients[rows, :, draws], *roots))
+    return Choice(space.laws, *map(np.concatenate, zip(*batches, strict=True)))
+
+
+def _fit_all(space: Space, scaled: Vector) -> Fits:
+    coefficients = space.solve @ scaled
+    residuals = scaled - space.columns @ coefficients
+    left_out = np.square(residuals / space.free[..., None])
+    means, count = left_out.mean(axis=1), left_out.shape[1]
+    errors = np.where(coefficients.min(axis=1) < 0, np.inf, means)
+    variance = np.square(left_out, out=left_out).mean(axis=1) - np.square(means)
+    spread = np.sqrt(np.maximum(variance, 0.0) / (count - 1))
+    return Fits(space.parameters, coefficients, (residuals**2).sum(axis=1), errors, spread)
+
+
+def least_squares(fits: Fits) -> Whole:
+    """Choose the law of least squares for each draw."""
+    return np.asarray(np.where(np.isfinite(fits.errors), fits.squares, np.inf).argmin(axis=0))
+
+
+def _least_left_out(fits: Fits) -> Whole:
+    """Choose the law of least leave-one-out error for each draw, however many parameters it has.
+
+    Draws of a bootstrap that preferred plain laws would all agree on one where sizes are few.
+    """
+    return np.asarray(fits.errors.argmin(axis=0))
+
+
+def likely(sizes: int, scatter: Scatter = Scatter()) -> Callable[[Fits], Whole]:  # noqa: B008 - immutable
+    """Return a choice by leave-one-out error and, of how many parameters, by likelihood."""
+    return partial(_likely, sizes=sizes, scatter=scatter)
+
+
+def _likely(fits: Fits, *, sizes: int, scatter: Scatter) -> Whole:
+    """Choose the law of each draw.
+
+    Of laws with as many parameters, the plainest within one standard error of the least leave-one-out error
+    (Breiman et al. 1984, "Classification and regression trees"), or within what launches scatter by; of
+    these, the likeliest.
+    """
+    draws = np.arange(fits.errors.shape[1])
+    candidates = []
+    for count in np.unique(fits.parameters):
+        rows = np.flatnonzero(fits.parameters == count)
+        errors = fits.errors[rows]
+        least = errors.argmin(axis=0)
+        limit = errors[least, draws] + fits.spread[rows][least, draws] + _FINEST**2
+        candidates.append(rows[(errors <= np.maximum(limit, scatter.size**2)).argmax(axis=0)])
+    chosen = np.stack(candidates)
+    unlikely = _unlikely(fits.squares[chosen, draws], fits.parameters[chosen], sizes, scatter)
+    scores = np.where(np.isfinite(fits.errors[chosen, draws]), unlikely, np.inf)
+    return np.asarray(chosen[scores.argmin(axis=0), draws])
+
+
+def _unlikely(squares: Vector, parameters: Whole, sizes: int, scatter: Scatter) -> Vector:
+    """Return minus twice the logarithm of the likelihood, with a price of parameters.
+
+    A law that misses more than launches scatter by has a variance of its own, which few sizes tell: Akaike's
+    criterion for few observations (Hurvich and Tsai 1989). The variance of launches is an estimate too, so
+    that errors have Student's distribution.
+    """
+    known = parameters + 1
+    alone = sizes * (np.log(squares / sizes + _FINEST**2) + 1)
+    alone = alone + 2 * known + 2 * known * (known + 1) / (sizes - known - 1)
+    if not scatter.degrees:
+        return np.asarray(alone)
+    variance, degrees = max(scatter.size, _FINEST) ** 2, scatter.degrees
+    shared = sizes * math.log(variance) + (degrees + sizes) * np.log1p(squares / variance / degrees)
+    return np.minimum(alone, shared + _PRICE * parameters)
+
+
+class Bootstrap:
+    """Draws of the times that might have been measured, and of those that might be at other sizes.
+
+    A draw perturbs the times at all sizes as launches scatter, fits and chooses among all laws again, and
+    perturbs the predicted time in the same way: the interval is one for a measurement there, and holds how
+    uncertain the choice of the law is. What the law misses beyond the scatter of launches counts as noise.
+    """
+
+    def __init__(self, observed: Observed, choice: Choice, seed: Sequence[int]) -> None:
+        self._random = np.random.default_rng(list(seed))
+        self._counts, self._pool = [len(times) for times in observed.launches], observed.deviations
+        free = max(len(observed.sizes) - choice.law().parameters, 1)
+        missed = float(choice.residuals[0]) ** 2 / free
+        launches = self._medians(max(set(self._counts), key=self._counts.count)).var()
+        self._missed = max(missed - launches, 0.0) ** 0.5
+        degrees = free if missed > launches else max(len(self._pool) - len(self._counts), 1)
+        self._widen = np.sqrt(degrees / self._random.chisquare(degrees, DRAWS))
+        perturbed = choice.at(observed.sizes)[0] + observed.scale * self._errors(self._counts)
+        self.times = np.maximum(perturbed, 0.0)  # draws × sizes
+
+    def at(self, space: Space, choice: Choice, sizes: Vector, scale: Vector) -> list[Estimate]:
+        """Return the time that `choice` predicts at each size, with its interval; errors are of `scale`."""
+        again = fit(space, self.times, _least_left_out).at(sizes)
+        drawn = again + scale * self._errors([int(np.median(self._counts))] * len(sizes))
+        values = choice.at(sizes)[0]
+        return [
+            estimate(float(value), np.maximum(draws, 0.0))
+            for value, draws in zip(values, drawn.T, strict=True)
+        ]
+
+    def _errors(self, counts: Sequence[int]) -> Vector:
+        """Return relative errors of measurements of so many launches each, draws × sizes."""
+        errors = []
+        for count in counts:
+            missed = self._missed * self._random.normal(size=DRAWS)
+            errors.append(self._widen * (self._medians(count) + missed))
+        return np.stack(errors, axis=1)
+
+    def _medians(self, count: int) -> Vector:
+        if not len(self._pool):
+            return np.zeros(DRAWS)
+        return np.asarray(np.median(self._random.choice(self._pool, (DRAWS, count)), axis=1))
+
+
+def named_laws(scaling: str, observed: Observed, draws: Vector) -> Iterator[dict[str, Any]]:
+    """Yield the laws with a name for this kind of scaling by least squares, with their numbers' intervals.
+
+    The universal law is that of Gunther 2007: throughput p / (T1 (1 + sigma (p - 1) + kappa p (p - 1))).
+    """
+    for kind, terms in _NAMED.get(scaling, {}).items():
+        nested = [
+            Law(kind, (terms[0], *some))
+            for count in range(len(terms))
+            for some in combinations(terms[1:], count)
+        ]
+        nested += _gustafson() * (kind == "gustafson")
+        space = Space(nested, observed.sizes, observed.scale, spare=1)
+        choice, drawn = (fit(space, times, least_squares) for times in (observed.times[None], draws))
+        many = _numbers(kind, terms, drawn)
+        numbers = {
+            name: estimate(float(value[0]), many[name][~np.isnan(many[name])])
+            for name, value in _numbers(kind, terms, choice).items()
+        }
+        yield {"law": kind, "error": float(choice.errors[0]), **numbers, "peak": _peak(**numbers)}
+
+
+def _numbers(kind: str, terms: Sequence[Term], choice: Choice) -> dict[str, Vector]:
+    """Return the numbers of a named law; NaN for a draw in which no size took any time."""
+    if kind == "gustafson":
+        return {
+            "serial_fraction": np.array([law.serial_fraction or 0.0 for law in choice.laws])[choice.chosen]
+        }
+    first, *others = map(choice.part, terms)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if kind == "amdahl":
+            return {"serial_fraction": others[0] / (others[0] + first)}
+        return {"contention": others[0] / first, "coherency": others[1] / first}
+
+
+def _peak(
+    contention: Estimate | None = None, coherency: Estimate | None = None, **_: Estimate
+) -> float | None:
+    """Return the size of the largest throughput."""
+    if contention is None or coherency is None or not (coherency.value > 0 and contention.value < 1):
+        return None
+    return float(((1 - contention.value) / coherency.value) ** 0.5)

@@ -1,4 +1,4 @@
-"""Step time, throughput, speed-up and efficiency of every case against the base of its series."""
+"""Step time, speed-up and efficiency of every case against the base of its series; its figures of merit."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import pandas as pd
 
 from pscale.analysis.columns import Row
-from pscale.analysis.frames import Run, grouped, of_counted, records
-from pscale.analysis.merits import workloads
+from pscale.analysis.frames import Run, grouped, of_counted, records, workloads
 from pscale.analysis.stats import Estimate, Sample, base_of, lower_median, ratio, samples, work_ratio
 from pscale.config.case import UNCOUNTED, stored_words
+from pscale.config.metrics import conversion
 from pscale.config.workload import WATCH
 
 FINE = ("ok", "skipped")  # a case that this machine has no memory for is left out by a rule, not by a fault
@@ -44,7 +44,7 @@ def step_samples(run: Run) -> dict[str, Sample]:
 
     So it is where the steps of a workload are others than those that were found in its calls.
     """
-    stated = run.cases.loc[(run.cases["status"] == "ok") & run.cases["step_s"].notna()]
+    stated = run.good[run.good["step_s"].notna()]
     plain = {
         str(case): Sample(
             medians=tuple(rows["step_s"]),
@@ -124,7 +124,7 @@ def round_s(run: Run) -> float:
 
     NaN where that is not known of every case.
     """
-    good = run.cases[run.cases["status"] == "ok"]
+    good = run.good
     return float(good.groupby("case")["wall_s"].median().sum(skipna=False))
 
 
@@ -140,7 +140,7 @@ class _Measured:
 
     def __init__(self, run: Run):
         self._bare = run.bare
-        good = run.cases[run.cases["status"] == "ok"]
+        good = run.good
         medians = good.groupby("case", sort=False)[list(_MEDIANS)].median()
         firsts = good.drop_duplicates("case")[["case", *_FIRSTS]]
         self._medians = dict(zip(medians.index, records(medians), strict=True))
@@ -152,8 +152,8 @@ class _Measured:
         median, first = self._medians[case], self._firsts[case]
         step_s = sample.estimate if sample else None
         seconds = step_s.value if step_s else None
-        flops, executed, peak = (
-            median[name] for name in ("model_flops", "executed_flops", "gemm_peak_gflops")
+        flops, executed, again, peak = (
+            median[name] for name in ("model_flops", "executed_flops", "recomputed_flops", "gemm_peak_gflops")
         )
         return first | dict(
             steps=sample.steps if sample else 0,
@@ -165,7 +165,7 @@ class _Measured:
             model_flops=flops,
             gflops=flops / seconds * 1e-9 if flops and seconds else None,
             peak_fraction=executed / seconds * 1e-9 / peak if executed and seconds and peak else None,
-            recomputed_share=_share(median["recomputed_flops"], executed),
+            recomputed_share=again / executed if again and executed else None,
             peak_rss_bytes=_number(self._memory.get(case)),
             losses=tuple(map(float, first["losses"])) if first["losses"] is not None else (),
             course_s=sample.course if sample else (),
@@ -215,10 +215,6 @@ def _rate(amount: float | None, step_s: Estimate | None) -> Estimate | None:
     return step_s.rate(amount) if amount and step_s is not None and step_s.value > 0 else None
 
 
-def _share(part: float | None, whole: float | None) -> float | None:
-    return part / whole if part and whole else None
-
-
 def _number(value: Any) -> float | None:
     """Return a number, or None for a null; what is not finite stays as it is."""
     return None if value is None or pd.isna(value) else float(value)
@@ -230,7 +226,7 @@ def _text(value: Any) -> str:
 
 def loss_scaling(run: Run) -> Iterator[dict[str, Any]]:
     """Yield the course of the scale of the first launch of every case whose loss is scaled."""
-    good = run.cases[run.cases["status"] == "ok"].drop_duplicates("case")
+    good = run.good.drop_duplicates("case")
     chosen = good[good["loss_scales"].notna()]
     for row in records(chosen[["case", "loss_scale", "loss_scales", "skipped_steps", "warmup"]]):
         scales, skipped = row["loss_scales"], row["skipped_steps"]
@@ -262,3 +258,44 @@ def costs(points: Iterable[Row]) -> Iterator[dict[str, Any]]:
             "core_hours": core_s.times(1e6 / work / 3600) if work else None,
             "relative": Estimate(value=1.0) if point.base else relative,
         }
+
+
+# Figures of merit
+
+
+def merits(run: Run) -> list[dict[str, Any]]:
+    """Return every figure of every case, in the order of the suite."""
+    found = run.figures.astype({"figure": str, "unit": str}).groupby(["case", "figure"], observed=True)
+    known = {(str(case), str(figure)): _merit(str(case), str(figure), rows) for (case, figure), rows in found}
+    named = {case: workload.figures for case, workload in workloads(run).items()}
+    order = [(case, figure) for case, figures in named.items() for figure in figures]
+    return [known[key] for key in dict.fromkeys([*order, *known]) if key in known]
+
+
+def _in_unit(rows: pd.DataFrame, column: str, unit: str) -> tuple[float, ...]:
+    """Return a column of a figure in one unit: programs may say which each is in."""
+    factors = [conversion(each, unit) for each in rows["unit"]]
+    return tuple(
+        value * factor for value, factor in zip(rows[column], factors, strict=True) if factor is not None
+    )
+
+
+def _merit(case: str, figure: str, rows: pd.DataFrame) -> dict[str, Any]:
+    """Return the figure of a case: one that is the same in all launches stays so to the last digit."""
+    unit = rows["unit"].iloc[0]
+    values, resolutions = (_in_unit(rows, name, unit) for name in ("value", "resolution"))
+    known = Sample(medians=values, resolution=lower_median(resolutions))
+    value = known.estimate
+    if len(set(known.medians)) == 1 and not known.resolution:
+        (exact,) = set(known.medians)
+        bound = exact if len(rows) > 1 else None
+        value = Estimate(value=exact, low=bound, high=bound)
+    return {
+        "case": case,
+        "figure": figure,
+        "value": value,
+        "coarse": known.resolution if known.coarse else None,
+        "unit": unit,
+        "better": _text(rows["better"].iloc[0]),
+        "launches": len(rows),
+    }

@@ -282,7 +282,7 @@ def bubbles(run: Run, phases: Sequence[Row], calls: Sequence[Row]) -> Iterator[d
     step_s = {time.case: time.step_s for time in phases}
     unclear = {call.case for call in calls if call.axis == "pp" and call.wait_or_transfer_s}
     wait_s = {case: wait_s for case, wait_s in waits_for_stages(calls).items() if case not in unclear}
-    good = run.cases[(run.cases["status"] == "ok") & (run.cases["pp"] > 1)].drop_duplicates("case")
+    good = run.good[run.good["pp"] > 1].drop_duplicates("case")
     names = ["case", "schedule", "pp", "virtual_stages", "micro_batches", "predicted_bubble"]
     for case, schedule, stages, chunks, micro_batches, predicted in good[names].itertuples(index=False):
         if case in step_s:

@@ -295,9 +295,8 @@ def waits(table: pd.DataFrame) -> pd.DataFrame:
     arrived = table[table["kind"].isin(_ARRIVALS) & ~table["verb"].isin(BETWEEN_TWO)].reset_index(names="row")
     arrived["number"] = arrived.groupby(["rank", "axis", "group"]).cumcount()
     call = ["axis", "group", "number"]
-    depended_on = np.where(
-        arrived["verb"].isin(FROM_ROOT), arrived["kind"] == "root", ~_waits_as_root(arrived)
-    )
+    verb, root = arrived["verb"], arrived["kind"] == "root"  # nobody depends on a root that gathers
+    depended_on = np.where(verb.isin(FROM_ROOT), root, ~(verb.isin(TO_ROOT) & root))
     causes = arrived[depended_on].sort_values("enter", kind="stable").drop_duplicates(call, keep="last")
     both = arrived[[*call, "row", "rank", "kind", "request"]].merge(
         causes[[*call, "row"]], on=call, suffixes=("", "_last")
@@ -309,11 +308,6 @@ def waits(table: pd.DataFrame) -> pd.DataFrame:
     waited = table["wait"].reindex(both["end"]).to_numpy() > 0
     found = both[waited & (both["row"] != both["row_last"])]
     return found.rename(columns={"row_last": "start"})[["start", "end"]]
-
-
-def _waits_as_root(arrived: pd.DataFrame) -> pd.Series:
-    """Tell which rows depend on others of their call and nobody on them: a root that gathers."""
-    return arrived["verb"].isin(TO_ROOT) & (arrived["kind"] == "root")
 
 
 def _completed(table: pd.DataFrame) -> pd.DataFrame:

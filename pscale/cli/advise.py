@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from pscale.analysis import messages
+from pscale.analysis import messages, text
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.cli.console import new_console, say
@@ -30,9 +30,7 @@ from pscale.predict.outlook import joined
 from pscale.predict.plans import plans
 from pscale.predict.profile import Profile
 from pscale.predict.search import DRAWS, PREDICTED, Search, search
-from pscale.report import text
-from pscale.report.printing import print_list, print_table
-from pscale.report.table import Column, listed
+from pscale.report.table import Column, listed, print_list, print_table
 from pscale.runs import atomic_files
 from pscale.suite.derive import derived, plan_lines, work_of
 from pscale.suite.document import size_bytes
@@ -53,7 +51,7 @@ _MEASURED = (
     Column("predicted", text.duration_3, get=lambda row: row.prediction.step_s.value),
     Column("as no.", str, get="predicted_place"),
     Column("95% interval", _interval, wide=True, interval=True, get="step_s"),
-    Column("error", text.percent_1, wide=True, get="error"),
+    Column("error", text.percent, wide=True, get="error"),
 )
 
 

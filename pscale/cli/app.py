@@ -418,8 +418,7 @@ def report(
     `-f html` writes the page alone, `-f csv` a folder csv/; md, json, latex print.
     """
     from pscale.cli.drawer import Drawer, is_worthwhile
-    from pscale.report.answer import FULL
-    from pscale.report.drawn import Sources
+    from pscale.report.brief import FULL, Sources
 
     hint = " ".join((FULL, *map(str, paths or ())))
     paths = [run_folder(path, reports) for path in paths or ()] or [run_folder(None, reports)]
@@ -432,7 +431,7 @@ def report(
     told = sources.drawn() if sources is not None else None
     if told is not None and not (full or plot):
         from pscale.cli.console import new_console
-        from pscale.report.answer import print_answers
+        from pscale.report.brief import print_answers
 
         print_answers([told], new_console(highlight=False), full=hint)
         return

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pscale.analysis.columns import Row
-from pscale.analysis.compare import RELEVANT, Comparison, variants
-from pscale.analysis.compare import compare as compare_runs
+from pscale.analysis.contrasts import RELEVANT, Comparison, variants
+from pscale.analysis.contrasts import compare as compare_runs
 from pscale.analysis.expect import references, with_cases
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import Run, load, records
@@ -17,12 +17,11 @@ from pscale.cli import fail, tell
 from pscale.cli.console import new_console
 from pscale.cli.options import percentage
 from pscale.errors import FAILED, UNDECIDED, ResultsError, UsageError, writing
-from pscale.report.check import render_junit, render_references
+from pscale.report.brief import write_changed
 from pscale.report.comparison import comparison_document, comparison_sheet
-from pscale.report.drawn import write_file
-from pscale.report.markdown import summary
-from pscale.report.printing import print_table
-from pscale.report.table import Table
+from pscale.report.exports import render_junit, render_references
+from pscale.report.markup import summary
+from pscale.report.table import Table, print_table
 from pscale.report.topics.problems import expectations, failures, missing_launches
 from pscale.runs.atomic_files import to_json
 
@@ -128,7 +127,7 @@ def _verdict(findings: Findings) -> str:
 
 def _write(path: Path, content: str) -> None:
     with writing(path, UsageError):
-        write_file(path, content)
+        write_changed(path, content)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,12 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pscale.analysis.text import plural, size_of
 from pscale.config import Case
 from pscale.errors import ResultsError
 from pscale.launch.machine import Machine, Placement, place
 from pscale.parallel.offload import free_bytes
 from pscale.parallel.schedule_timing import pipeline_bubble
-from pscale.report.text import plural, size_of
 from pscale.training.prediction import Prediction, fullest_rank, predict
 
 EMPTY_PROCESS_BYTES = 128 << 20  # of a rank before its model is built: Python, NumPy, MPI, Arrow, BLAS

@@ -21,7 +21,7 @@ from pscale.launch.machine import affinity
 
 if TYPE_CHECKING:
     from pscale.analysis.findings import Findings
-    from pscale.report.publish import Drawn
+    from pscale.report.page import Drawn
 
 
 class Drawer:
@@ -64,7 +64,7 @@ def main() -> None:
     """Draw what is asked for on standard input, and answer on standard output."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that has started it ends it
     gc.disable()  # of what it makes in its second, little is garbage
-    from pscale.report.publish import draw_all, drawing
+    from pscale.report.page import draw_all, drawing
 
     drawing()  # takes its time
     try:

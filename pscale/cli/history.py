@@ -144,10 +144,10 @@ def _print(histories: Sequence[SuiteHistory], *, quiet: bool) -> None:
 
 
 def _write_pages(histories: Sequence[SuiteHistory], folder: Path) -> None:
-    from pscale.report.drawn import write_file
-    from pscale.report.history_page import render_history
+    from pscale.report.brief import write_changed
+    from pscale.report.comparison import render_history
 
     for each in histories:
         path = files.path_of(folder, each.suite).with_suffix(".html")
         with writing(path):
-            tell(str(write_file(path, render_history(each))))
+            tell(str(write_changed(path, render_history(each))))

@@ -17,7 +17,7 @@ from pscale.config.metrics import conversion
 from pscale.config.workload import IMPORTED, Printed, number, with_text
 from pscale.errors import UsageError
 from pscale.launch.journal import Journal
-from pscale.report.answer import Answer
+from pscale.report.brief import Answer
 from pscale.runs import atomic_files
 from pscale.runs.run_events import Closed, Ended
 from pscale.runs.store import planned_columns, write_part

@@ -17,6 +17,7 @@ from pscale.analysis.columns import row as row_of
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import Run, grouped, load
 from pscale.analysis.predictions import agreement, score_in
+from pscale.analysis.text import size_of
 from pscale.cli import tell
 from pscale.cli.console import new_console
 from pscale.cli.costs import EMPTY_PROCESS_BYTES
@@ -42,7 +43,6 @@ from pscale.predict.profile import Profile, kept_calibration, small_models
 from pscale.predict.record import hash_of, recorded
 from pscale.predict.trust import replays, sentences
 from pscale.report.predictions import print_outlook, write_page
-from pscale.report.text import size_of
 from pscale.runs import predictions as records
 from pscale.runs.atomic_files import to_json
 from pscale.simulator.network import Network

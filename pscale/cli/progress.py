@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Column
 
 from pscale.analysis.stats import Estimate, Sample, base_of, ratio, work_ratio
-from pscale.analysis.wording import duration, plural, rough
+from pscale.analysis.text import duration, plural, rough
 from pscale.cli.launches import Rounds
 from pscale.config import Case
 from pscale.config.case import UNCOUNTED
@@ -180,7 +180,7 @@ class LaunchProgress:
         self._now = self._analysed = None
         self._known.add(end)
         noun = launch.case.workload.timed
-        figure = f"{duration(end.step_s, 4)} a {noun}" if end.step_s else escape(end.reason)
+        figure = f"{duration(end.step_s)} a {noun}" if end.step_s else escape(end.reason)
         count = f"{self._ended:>{len(str(self._of))}}/{self._of}"
         reached = self._rounds.known(end.case) if self._rounds else ""
         line = end_line(count, launch, end.status, figure) + (f"  ({reached})" if reached else "")

@@ -10,28 +10,24 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pscale.analysis.cards import card
 from pscale.analysis.contrasts import Proposal
 from pscale.analysis.findings import Findings
-from pscale.analysis.frames import Run, load
-from pscale.analysis.overlay import overlay
+from pscale.analysis.frames import Run, load, overlay
 from pscale.cli import exit_code, fail, guard_outputs, tell
 from pscale.cli.console import new_console
 from pscale.cli.drawer import Drawer, is_worthwhile
 from pscale.errors import FAILED, INTERRUPTED, PscaleError, UsageError, writing
 from pscale.launch import isolated_process
 from pscale.launch.journal import Journal, writing_in
-from pscale.report.answer import FULL, Answer, print_answers
-from pscale.report.drawn import Sources
+from pscale.report.blocks import Topic
+from pscale.report.brief import FULL, Answer, Sources, card, print_answers
 from pscale.report.exports import render_json, write_csv
 from pscale.report.figure_style import STYLES
-from pscale.report.latex import render_latex
-from pscale.report.markdown import render_markdown, render_sheet
-from pscale.report.publish import FORMATS, PRINTED, write_all, write_page, write_pictures, write_sheet
+from pscale.report.markup import render_latex, render_markdown, render_sheet
+from pscale.report.page import FORMATS, PRINTED, write_all, write_page, write_pictures, write_sheet
 from pscale.report.terminal import render_plots, render_terminal, render_topics
 from pscale.report.topics import TOPICS
-from pscale.report.topics.evidence import TOPIC as EVIDENCE
-from pscale.report.topics.topic import Topic
+from pscale.report.topics.cases import EVIDENCE
 from pscale.runs.store import compact
 from pscale.simulator.network import Network
 

@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from pscale.analysis.wording import duration
+from pscale.analysis.text import duration, duration_3
 from pscale.cli import tell
 from pscale.cli.console import new_console, say
 from pscale.cli.costs import expected_s
@@ -39,7 +39,7 @@ from pscale.launch.outcome import signal_name
 from pscale.launch.scheduler import Scheduler
 from pscale.launch.selection import candidates
 from pscale.launch.workload import build
-from pscale.report.answer import FULL, Answer, print_answers
+from pscale.report.brief import FULL, Answer, print_answers
 from pscale.runs.atomic_files import to_json
 from pscale.runs.run_events import Closed, Opened, record_of
 from pscale.runs.step_counter import counting
@@ -374,9 +374,9 @@ class _EndedLaunches:
             self._count += 1
             step_s, wall_s = record.get("step_s"), record["wall_s"]
             figure = (
-                f"{duration(step_s, 4)} a {launch.case.workload.timed}"
+                f"{duration(step_s)} a {launch.case.workload.timed}"
                 if step_s
-                else f"{duration(wall_s)} in all"
+                else f"{duration_3(wall_s)} in all"
             )
             said = escape(record["reason"]) or figure
             line = end_line(f"{self._count}/{self._needed}", launch, record["status"], said)

@@ -15,7 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from pscale.analysis.wording import rough
+from pscale.analysis.text import clean, plural, rough, size_of
 from pscale.cli.console import new_console, say
 from pscale.cli.costs import MemoryFit, expected_s, memory_fits
 from pscale.cli.prepare import SuiteOptions, load
@@ -28,7 +28,6 @@ from pscale.launch.target import Target
 from pscale.parallel.pipeline import timetable
 from pscale.parallel.schedule import Timetable
 from pscale.parallel.schedule_timing import bubble, table, time_slots
-from pscale.report.text import clean, plural, size_of
 from pscale.runs.atomic_files import to_json
 from pscale.suite import shipped
 from pscale.suite.expand import expand
@@ -306,7 +305,7 @@ def draw(cases: Sequence[Case], path: Path, title: str) -> None:
         raise UsageError(f"--figure '{path}': there is nothing to draw. {NONE}")
     from pscale.analysis.columns import Row, row
     from pscale.report import drawing
-    from pscale.report.step_figure import draw_steps
+    from pscale.report.drawing import draw_steps
 
     def spans(drawn: Timetable) -> list[Row]:  # a part's work is the same in however many chunks
         slots = time_slots(drawn)

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from pscale.analysis.wording import rate
+from pscale.analysis.text import rate
 from pscale.cli import tell
 from pscale.cli.console import changing, new_console
 from pscale.config.case import UNCOUNTED
@@ -29,7 +29,7 @@ from pscale.launch.scheduler.base import JobStatus, UnsureError
 from pscale.runs.atomic_files import to_json
 
 if TYPE_CHECKING:
-    from pscale.analysis.cards import Card
+    from pscale.report.brief import Card
     from pscale.report.table import Tone, Value
 
 _LOOK_S = 2.0
@@ -208,7 +208,7 @@ def _jobs(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def list_runs(reports: Path, suite: str | None, *, most: int | None, as_json: bool) -> None:
     """Print the runs in `reports`, newest first, of one suite or of all, `most` of them."""
-    from pscale.analysis.cards import cards
+    from pscale.report.brief import cards
 
     found = cards(reports, suite)
     if not found and not as_json:
@@ -222,8 +222,7 @@ def list_runs(reports: Path, suite: str | None, *, most: int | None, as_json: bo
 
 
 def _show_runs(shown: Sequence[Card], count: int) -> None:
-    from pscale.report.printing import print_table
-    from pscale.report.table import Column
+    from pscale.report.table import Column, print_table
     from pscale.report.table import Table as ReportTable
 
     columns = (

@@ -28,8 +28,8 @@ from pscale.export.chakra import write_chakra
 from pscale.export.extrap import write_extrap
 from pscale.export.goal import write_goal
 from pscale.export.otf2_archive import write_otf2
-from pscale.report.drawn import is_special
-from pscale.report.trace import trace_lines
+from pscale.export.trace import trace_lines
+from pscale.report.brief import is_special
 from pscale.runs import atomic_files
 
 _WINDOW = re.compile(r"([0-9]+)(?:-([0-9]+))?")
@@ -64,8 +64,9 @@ def draw(path: Path, case: str | None, number: int, steps: range | None, target:
     run = load(path)
     launches = traced(run)
     every = [each for each in launches if each.repeat == number - 1 and case is None]
-    from pscale.report import drawing, text
-    from pscale.report.step_figure import draw_steps, shares
+    from pscale.analysis import text
+    from pscale.report import drawing
+    from pscale.report.drawing import draw_steps, shares
 
     shown = every or [chosen(run, launches, case, number)]
     events = [shortest_step(run, launch, steps) for launch in shown]

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pscale.analysis.text import size_of
 from pscale.cli.console import new_console
 from pscale.cli.costs import memory_fits
 from pscale.cli.prepare import SuiteOptions, prepare
@@ -25,7 +26,6 @@ from pscale.launch import runner
 from pscale.launch.journal import Journal
 from pscale.launch.outcome import Outcome
 from pscale.launch.runner import CaseLaunch
-from pscale.report.text import size_of
 from pscale.runs.atomic_files import to_json
 from pscale.runs.run_events import Ended
 

@@ -31,7 +31,7 @@ from pscale.launch.provenance import provenance
 from pscale.launch.runner import signals_as_interrupts
 from pscale.launch.selection import check_hosts, select
 from pscale.launch.target import Target, find_target
-from pscale.report.answer import Answer
+from pscale.report.brief import Answer
 from pscale.runs import atomic_files
 from pscale.runs.launch_folder import LaunchFolder
 from pscale.runs.run_events import Ended

@@ -31,7 +31,7 @@ Values = dict[tuple[str, str], float]  # by path and metric
 
 def write_extrap(run: Run, folder: Path) -> list[Path]:
     """Write a file for each set of words and plans of a run; raises ResultsError if no launch succeeded."""
-    launches = records(run.cases[run.cases["status"] == "ok"])
+    launches = records(run.good)
     if not launches:
         raise ResultsError(f"{run.path}: no launch succeeded, so there is nothing to fit")
     measured, points = _measured(run), {case: _point(run, case) for case in run.planned}

@@ -10,7 +10,7 @@ import numpy as np
 from pscale.analysis.columns import Row
 from pscale.analysis.messages import need
 from pscale.analysis.stats import Estimate
-from pscale.analysis.wording import number
+from pscale.analysis.text import number_3
 from pscale.config import Case
 from pscale.predict.engine import Prediction
 
@@ -117,7 +117,7 @@ def agreement(found: Sequence[Prediction], points: Mapping[str, Row], places: Se
 def _answer(place: Row | None) -> str:
     if place is None or not place.answer:
         return "fastest"
-    return f"{number(place.ratio.value)} × as long, {place.answer}"
+    return f"{number_3(place.ratio.value)} × as long, {place.answer}"
 
 
 def _sentences(

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pscale.analysis.wording import duration
+from pscale.analysis.text import duration_3
 from pscale.config import Case, Inject, Jitter, Timing
 from pscale.mesh.grid import rank_at
 from pscale.predict.engine import paces_for
@@ -164,7 +164,7 @@ class Probes:
         else:
             notes.append("by how much ranks of a node slow each other down is left out")
         if any(each.overlapped and each.work for each in segments.values()):
-            known = _UNKNOWN if longer_s is None else f"takes {duration(longer_s)} longer, as in the run"
+            known = _UNKNOWN if longer_s is None else f"takes {duration_3(longer_s)} longer, as in the run"
             notes.append(f"computing while an exchange is under way {known}")
         spread, degrees = _spread(profile, probed)
         return replace(

@@ -281,7 +281,7 @@ def _profile(run: Run) -> Profile:
     launches, notes = _launches(run)
     parts = parts_of(launches)
     spread, degrees = _spread(run)
-    steps = run.cases[(run.cases["status"] == "ok") & run.cases["step_s"].notna()]
+    steps = run.good[run.good["step_s"].notna()]
     return Profile(
         origin=str(run.path),
         machine=_machine(run),
@@ -551,7 +551,7 @@ def _alike(instances: NDArray[np.float64]) -> float:
 
 def _spread(run: Run) -> tuple[float, int]:
     """Return the standard deviation of logarithms of step times around their case's, and its degrees."""
-    good = run.cases[(run.cases["status"] == "ok") & (run.cases["step_s"] > 0)]
+    good = run.good[run.good["step_s"] > 0]
     squares, degrees = 0.0, 0
     for _, rows in good.groupby("case", observed=True):
         logs = np.log(rows["step_s"].to_numpy(np.float64))

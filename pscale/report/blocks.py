@@ -1,18 +1,21 @@
-"""What a page is made of, before the templates write it."""
+"""What a page is made of, before the templates write it; topics, of which every format is made."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import quote
 
+from pscale.analysis import text
 from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
 from pscale.analysis.stats import Estimate
-from pscale.report import text
-from pscale.report.table import Column, Table, Tone, Value, plain
-from pscale.report.vector import Vector
+from pscale.report.figure_style import Vector
+from pscale.report.table import Column, Columns, Table, Tone, Value, listed, plain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MOST_ROWS = 400  # of a table that has several rows a case; that of all cases has up to MOST_CASES
 MOST_CASES = 2000
@@ -25,8 +28,7 @@ Band = Literal["", "high", "good", "fair", "low"]  # of an efficiency
 _BANDS: tuple[tuple[float, Band], ...] = ((0.9, "high"), (0.8, "good"), (0.6, "fair"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Attachment:
+class Attachment(NamedTuple):
     """A file inside the page; without `address` it was too large for that, and the page says where it is.
 
     `again`: it is inside the page above already.
@@ -38,8 +40,7 @@ class Attachment:
     again: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cell:
+class Cell(NamedTuple):
     """One cell of a table: its text, the number that it is sorted by, and how it is drawn."""
 
     text: str
@@ -51,11 +52,9 @@ class Cell:
     case: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Listing:
+class Listing(NamedTuple):
     """A table on the page, with the files that hold all of its data."""
 
-    kind: ClassVar = "listing"
     name: str
     table: Table
     left_out: str = ""
@@ -73,11 +72,9 @@ class Listing:
         return [_cell(column, value) for column, value in zip(self.table.columns, values, strict=True)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Picture:
+class Picture(NamedTuple):
     """A figure with the table of what it shows."""
 
-    kind: ClassVar = "picture"
     name: str
     title: str
     description: str  # what it shows, for those who do not see it
@@ -86,39 +83,31 @@ class Picture:
     case: str = ""  # that all of it is about
 
 
-@dataclass(frozen=True, kw_only=True)
-class Words:
+class Words(NamedTuple):
     """A list of sentences."""
 
-    kind: ClassVar = "words"
     title: str
     lines: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Facts:
+class Facts(NamedTuple):
     """Names with their values."""
 
-    kind: ClassVar = "facts"
     title: str
     items: tuple[tuple[str, str], ...]
     folded: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Quote:
+class Quote(NamedTuple):
     """Text as it is in a file."""
 
-    kind: ClassVar = "quote"
     title: str
     text: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Headlines:
+class Headlines(NamedTuple):
     """Topics and sentences in large letters; `more` of them are folded, `left_out` are not on the page."""
 
-    kind: ClassVar = "headlines"
     warning: str
     lines: tuple[tuple[str, str], ...]
     more: tuple[tuple[str, str], ...] = ()
@@ -126,8 +115,7 @@ class Headlines:
     concerns: tuple[tuple[str, Tone], ...] = ()  # failures and doubts, described in a section of their own
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tile:
+class Tile(NamedTuple):
     """One figure in large letters, with its name and a note."""
 
     name: str
@@ -137,16 +125,13 @@ class Tile:
     band: Band = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tiles:
+class Tiles(NamedTuple):
     """Figures side by side."""
 
-    kind: ClassVar = "tiles"
     items: tuple[Tile, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Part:
+class Part(NamedTuple):
     """A part of a whole; `lost` is where it begins and ends among all that is lost, as shares of that."""
 
     kind: str
@@ -157,28 +142,21 @@ class Part:
     lost: tuple[float, float] | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stack:
+class Stack(NamedTuple):
     """A bar whose parts add up to one, and below it a waterfall of those that are lost."""
 
-    kind: ClassVar = "stack"
     title: str
     description: str
     parts: tuple[Part, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bands:
+class Bands(NamedTuple):
     """What the colours of efficiencies mean."""
 
-    kind: ClassVar = "bands"
 
-
-@dataclass(frozen=True, kw_only=True)
-class Downloads:
+class Downloads(NamedTuple):
     """Files for programs alone."""
 
-    kind: ClassVar = "downloads"
     title: str
     files: tuple[Attachment, ...]
 
@@ -186,8 +164,7 @@ class Downloads:
 Block = Downloads | Listing | Picture | Words | Facts | Quote | Headlines | Tiles | Stack | Bands
 
 
-@dataclass(frozen=True, kw_only=True)
-class Section:
+class Section(NamedTuple):
     """A chapter of the page."""
 
     name: str
@@ -298,3 +275,78 @@ def _cell(column: Column, value: Value) -> Cell:
         prose=column.fold and not column.right,
         case=column.case,
     )
+
+
+# Topics
+
+Wording = str | Callable[[Findings], str]
+Tables = Callable[[Findings], Iterable[Table]]
+
+
+def show(
+    title: str, frame: str, columns: Columns, only: Callable[[Row], Any] = lambda _: True, **how: Any
+) -> Tables:
+    """Return the table of the rows of a frame, or `only` some; `how` it is `listed`."""
+    return lambda findings: listed(title, filter(only, findings.rows(frame)), columns, **how)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicFigure:
+    """A figure: `draw` returns None where a run has nothing to show; it imports what it draws with."""
+
+    name: str
+    title: str
+    description: str  # for those who do not see it
+    draw: Callable[[Findings], Figure | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topic:
+    """One topic, from which all formats follow; the order of topics is that of the list in this package.
+
+    * `paragraphs` stand before its tables;
+    * `tables` are for people: on the terminal, in Markdown and LaTeX, and on the page;
+    * `details` are on the page alone, as what its figure shows;
+    * `files` are CSV files by name, which the page has inside as well;
+    * `figure` is its figure;
+    * `blocks` is its section of the page, where that has more than figure and tables.
+    """
+
+    name: str  # of its section
+    title: Wording
+    lead: Wording = ""
+    paragraphs: Callable[[Findings], Iterable[str]] = lambda _: ()
+    tables: Tables = lambda _: ()
+    details: Tables = lambda _: ()
+    files: tuple[str, ...] = ()
+    figure: TopicFigure | None = None
+    blocks: Callable[[Context], Sequence[Block]] | None = None
+    rows_per_case: str = ""  # a frame of whose cases the page of a large run lists some alone
+
+    def section(self, context: Context) -> Section | None:
+        """Return the section of the page; None where there is nothing to say."""
+        blocks = self.blocks(context) if self.blocks else self._blocks(context)
+        if not blocks:
+            return None
+        title, lead = (said(context.findings) if callable(said) else said for said in (self.title, self.lead))
+        return Section(name=self.name, title=title, lead=lead, blocks=blocks)
+
+    def _blocks(self, context: Context) -> Sequence[Block]:
+        findings, left_out = context.findings, ""
+        if self.rows_per_case:
+            of_case = findings.by_case(self.rows_per_case)
+            rows = sum(map(len, of_case.values())) / max(1, len(of_case))
+            findings, left_out = chosen(findings, rows)
+        tables = [*self.tables(findings), *self.details(findings)]
+        listings = context.listings(tables, self.name, *self.files, left_out=left_out)
+        return [*picture(context, self.figure, listings)] or listings
+
+
+def picture(context: Context, figure: TopicFigure | None, data: Sequence[Listing]) -> tuple[Picture, ...]:
+    """Return a figure with its data; nothing where it was not drawn."""
+    if figure is None or figure.name not in context.vectors:
+        return ()
+    vector = context.vectors[figure.name]
+    said = {"name": figure.name, "title": figure.title, "description": figure.description}
+    folded = (each._replace(folded=each.folded or each.long) for each in data)
+    return (Picture(**said, vector=vector, data=tuple(folded)),)

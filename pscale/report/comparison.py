@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
-from pscale.analysis import messages
+from pscale.analysis import messages, text
 from pscale.analysis.columns import SERIES, Row, frame
-from pscale.analysis.compare import Comparison
+from pscale.analysis.contrasts import Comparison
 from pscale.analysis.frames import records
-from pscale.analysis.history import SuiteHistory
-from pscale.report import text
-from pscale.report.printing import print_list, print_table
-from pscale.report.table import Column, Table, Tone, listed
+from pscale.analysis.history import SuiteHistory, is_worse
+from pscale.analysis.stats import Estimate
+from pscale.report.blocks import Block, Headlines, Listing, Picture, Section, Words
+from pscale.report.figure_style import BAD, INK, QUIET, mark, sized, vector
+from pscale.report.table import CASE, Column, Table, Tone, listed, print_list, print_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 FORMAT = 2
 _TONES: dict[str, Tone] = {"slower": "bad", "faster": "good", "equal": "", "undecided": "pending"}
@@ -54,9 +59,8 @@ class Sheet(NamedTuple):
     def render(self, as_format: str, outcome: str = "") -> str:
         """Return the comparison as Markdown, which begins with the outcome, LaTeX or CSV."""
         # On a terminal none of these is needed.
-        from pscale.report.exports import csv_text  # noqa: PLC0415
-        from pscale.report.latex import latex  # noqa: PLC0415
-        from pscale.report.markdown import summary  # noqa: PLC0415
+        from pscale.report.exports import csv_text
+        from pscale.report.markup import latex, summary
 
         if as_format == "csv":
             return csv_text(self.rows)
@@ -92,7 +96,7 @@ def _interval(row: Row) -> Any:
 # Two runs, or variants of one
 
 _COMPARED = (
-    Column("case", fold=True, get="label"),
+    CASE,
     Column("A", text.duration, get="a_s"),
     Column("B", text.duration, get="b_s"),
     Column("B / A", "{:.3f}".format, get="ratio"),
@@ -102,7 +106,7 @@ _COMPARED = (
     Column("launches", str, wide=True, get=lambda row: f"{row.a_launches}, {row.b_launches}"),
 )
 _MISSING = (
-    Column("case", fold=True, get="label"),
+    CASE,
     Column("not in", fold=True, get="run"),
     Column("reason", fold=True, get="reason"),
 )
@@ -162,16 +166,17 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
 # The history of a suite
 
 
-def _bounds(ratio: Any) -> str:
-    return f"{ratio.low - 1:+.1%} to {ratio.high - 1:+.1%}"
+def _change(row: Row) -> Estimate | None:
+    ratio = _interval(row)
+    return ratio and Estimate(value=ratio.value - 1, low=ratio.low - 1, high=ratio.high - 1)
 
 
 _CHANGE = (
     Column("change", text.change, get=lambda row: row.ratio.value - 1),
-    Column("95% interval", _bounds, interval=True, wide=True, get=_interval),
+    Column("95% interval", text.change_interval, interval=True, wide=True, get=_change),
 )
 _CASES = (
-    Column("case", fold=True, get="label"),
+    CASE,
     Column("step time", text.duration, get="step_s"),
     Column("normal", text.duration, wide=True, get="normal_s"),
     *_CHANGE,
@@ -182,7 +187,7 @@ _CASES = (
     Column("what changed", fold=True, get=lambda case: case.cause or None),
 )
 _LEVELS = (
-    Column("case", fold=True, get="label"),
+    CASE,
     Column("from run", get="run"),
     Column("before", text.duration, wide=True, get="before_s"),
     Column("after", text.duration, get="after_s"),
@@ -192,7 +197,7 @@ _LEVELS = (
     Column("in the step", fold=True, wide=True, get=lambda change: change.parts or None),
 )
 _COUNTERS = (
-    Column("case", fold=True, get="label"),
+    CASE,
     Column("from run", get="run"),
     Column("counter", fold=True, get="counter"),
     Column("before", "{:,.10g}".format, get="before"),
@@ -221,15 +226,19 @@ def history_sheet(history: SuiteHistory) -> Sheet:
         tables=[
             table
             for title, rows, columns, caption in tables
-            for table in listed(title, rows, columns, caption=caption, filled=True, tone=_tone, case=_label)
+            for table in listed(
+                title,
+                rows,
+                columns,
+                caption=caption,
+                filled=True,
+                tone=_tone,
+                case=lambda row: text.clean(row.label),
+            )
         ],
         notes=[*messages.history_notes(history)],
         rows=cases.assign(text=[messages.case_history(case) for case in history.cases]),
     )
-
-
-def _label(row: Row) -> str:
-    return text.clean(row.label)
 
 
 def _of_history(history: SuiteHistory) -> str:
@@ -254,3 +263,107 @@ def history_document(history: SuiteHistory) -> dict[str, Any]:
         "changes": records(frame("level_changes", history.changes, {})),
         "counters": records(frame("counter_changes", history.counters, {})),
     }
+
+
+# The history of a suite as a page, in the manner of a run's report
+
+_MOST_DRAWN = 24  # cases that are drawn
+_OPEN = 24  # rows that are not folded away
+_BETTER = "#00818f"
+
+
+def render_history(history: SuiteHistory) -> str:
+    """Return the history as one HTML page that needs no other file."""
+    from pscale.report.page import Head, render
+
+    sheet = history_sheet(history)
+    head = Head(
+        of=f"history of {history.suite}",
+        title=f"History of {history.suite}",
+        facts=(("Runs", str(history.runs)), ("Written", datetime.now(UTC).date().isoformat())),
+        source=f"from {text.plural(history.launches, 'launch')}. Definitions: docs/history.md in the "
+        "source tree of pscale. "
+        f"Complete tables: `pscale history {history.suite} --format json`.",
+    )
+    open_ = [case for case in history.cases if is_worse(case) or case.answer == "undecided"]
+    lines = tuple((case.label, messages.case_history(case)) for case in open_)
+    verdict: Block = Headlines(warning="", lines=(("", sheet.headline),), more=lines)
+    lead = _LEAD
+    if len(history.cases) > _MOST_DRAWN:
+        lead += f" {_MOST_DRAWN} of {len(history.cases):,} cases are drawn; the tables have all."
+    listings: list[Block] = [
+        Listing(
+            name=f"history-{place}",
+            table=table,
+            folded=len(table.rows) > _OPEN,
+        )
+        for place, table in enumerate(sheet.tables)
+    ]
+    sections = [
+        Section(name="verdict", title="Verdict", lead="", blocks=[verdict]),
+        Section(name="course", title="Step times", lead=lead, blocks=_pictures(history)),
+        Section(name="changes", title="Changes", lead="", blocks=listings),
+    ]
+    if sheet.notes:
+        words = Words(title="Notes", lines=tuple(sheet.notes))
+        sections.append(Section(name="notes", title="Notes", lead="", blocks=[words]))
+    labels = {text.clean(case.label): case.label for case in history.cases}
+    return render(head, [section for section in sections if section.blocks], labels)
+
+
+_LEAD = (
+    "Each dot is a run, corrected for the machine's pace where that was measured. Lines are levels, labelled "
+    "with what else changed when they begin."
+)
+
+
+def _pictures(history: SuiteHistory) -> list[Block]:
+    shown = history.cases[:_MOST_DRAWN]
+    return [
+        _picture(case, place, {each.run: each.cause for each in history.changes if each.label == case.label})
+        for place, case in enumerate(shown)
+    ]
+
+
+def _picture(case: Row, place: int, causes: Mapping[str, str]) -> Picture:
+    from pscale.report import drawing
+
+    with drawing.styled():
+        figure = drawing.canvas(9.2, 2.4, "")
+        _draw(figure.subplots(), case, causes)
+        svg = drawing.place(figure).inline()
+    return Picture(
+        name=f"course-{place}",
+        title=f"{text.clean(case.label)}: {messages.case_history(case)}",
+        description=f"Step times of {len(case.runs)} runs, with {text.plural(len(case.levels), 'level')}.",
+        vector=vector(svg, f"h{place}"),
+        case=text.clean(case.label),
+    )
+
+
+def _draw(axes: Axes, case: Row, causes: Mapping[str, str]) -> None:
+    times = [1e3 * each for each in case.steps_s]
+    dots = axes.plot(range(len(times)), times, "o", color=QUIET, markersize=3)
+    texts = [f"{run}: {text.duration(each)}" for run, each in zip(case.runs, case.steps_s, strict=True)]
+    mark(dots[0], case.label, text.clean(case.label), texts)
+    before = case.levels[0].step_s
+    for level in case.levels:
+        colour = INK if level.start == 0 else BAD if level.step_s > before else _BETTER
+        axes.hlines(1e3 * level.step_s, level.start - 0.4, level.stop - 0.6, colors=colour, linewidth=1.8)
+        before = level.step_s
+    for level in case.levels[1:]:
+        axes.axvline(level.start - 0.5, color=QUIET, linewidth=0.8, linestyle=":")
+        words = text.clean(causes[case.runs[level.start]])
+        axes.annotate(
+            words if len(words) <= 40 else f"{words[:39]}…",
+            (level.start - 0.4, 1.0),
+            xycoords=("data", "axes fraction"),
+            va="top",
+            ha="left" if level.start < 0.7 * len(times) else "right",
+            fontsize=sized(7.5),
+        )
+    low, high = min(times), max(times)
+    room = max(high - low, 0.02 * high)
+    axes.set_ylim(low - 0.15 * room, high + 0.35 * room)
+    axes.set_xlabel("run")
+    axes.set_ylabel("step time, ms")

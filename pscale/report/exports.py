@@ -1,21 +1,27 @@
-"""A run's findings for other programs: JSON of everything, CSV of every table."""
+"""A run's findings for other programs: JSON of everything, CSV of every table, JUnit, reference values."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import math
-from dataclasses import asdict, is_dataclass
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 import pandas as pd
 
-from pscale.analysis.columns import FRAMES, SERIES
+from pscale import __version__
+from pscale.analysis.columns import FRAMES, SERIES, Row
+from pscale.analysis.expect import ALONE, LEAST, REACH, case_names, references
 from pscale.analysis.findings import FORMAT, Findings
 from pscale.analysis.frames import records
-from pscale.report.drawn import write_file
-from pscale.report.text import clean
+from pscale.analysis.text import clean, plural
+from pscale.report.brief import write_changed
+from pscale.report.topics.problems import bounds, interval, measured
 from pscale.runs.atomic_files import to_json
 
 _FORMULA = ("=", "+", "-", "@")  # what a spreadsheet would compute
@@ -32,8 +38,6 @@ def _plain(value: Any) -> Any:
     """Return a finding as lists and dictionaries."""
     if isinstance(value, pd.DataFrame):
         return records(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
@@ -47,7 +51,7 @@ def write_csv(findings: Findings, folder: Path) -> list[Path]:
     for name, content in csv_tables(findings).items():
         file = folder / f"{name}.csv"
         if content.count("\n") > 1:
-            written.append(write_file(file, content))
+            written.append(write_changed(file, content))
         else:
             file.unlink(missing_ok=True)
     return written
@@ -84,3 +88,125 @@ def _cell(value: Any) -> Any:
         text = clean(value)
         return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
     return "" if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# What `pscale check` writes
+#
+# JUnit has a test for each case and each demand. The elements and attributes are those that Jenkins, GitLab
+# and GitHub's readers share: testsuites, testsuite, testcase and in it failure, error or skipped.
+
+
+def render_junit(findings: Findings) -> str:
+    """Return the findings of a check as XML."""
+    tests = [*_of_cases(findings), *map(_of_demand, findings.rows("expectations"))]
+    endings = Counter(each.tag for test in tests for each in test)
+    counted = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+    counts = {
+        "tests": str(len(tests)),
+        **{name: str(endings[ending]) for name, ending in counted.items()},
+        "time": f"{sum(map(_seconds, findings.rows('cases'))):.3f}",
+    }
+    name = _xml(findings.suite or "pscale")
+    root = Element("testsuites", {"name": "pscale check", **counts})
+    suite = SubElement(root, "testsuite", {"name": name, **counts})
+    properties = SubElement(suite, "properties")
+    for key, value in (("run", findings.run), *findings.machine):
+        SubElement(properties, "property", {"name": _xml(key), "value": _xml(value)})
+    for test in tests:
+        test.set("classname", name)
+        suite.append(test)
+    indent(root)
+    return tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _test(
+    name: str, ending: str = "", message: str = "", *, kind: str = "", time_s: float = 0.0, output: str = ""
+) -> Element:
+    """Return one test; without an `ending` it passed."""
+    test = Element("testcase", {"classname": "", "name": _xml(name), "time": f"{time_s:.3f}"})
+    if ending:
+        of_kind = {"type": kind} if ending != "skipped" else {}
+        SubElement(test, ending, {"message": _xml(message), **of_kind}).text = _xml(message)
+    if output:
+        SubElement(test, "system-out").text = _xml(output)
+    return test
+
+
+def _of_cases(findings: Findings) -> Iterator[Element]:
+    """Yield a test a case: whether all its launches ended well."""
+    reasons: dict[str, list[tuple[str, str]]] = {}
+    for failure in findings.rows("failures"):
+        reasons.setdefault(failure.case, []).append((failure.status, failure.reason))
+    for point in findings.rows("cases"):
+        name, time_s = f"{point.label}: runs", _seconds(point)
+        bad = reasons.get(point.case, [])
+        if bad:
+            message = "; ".join(f"{status}: {reason}" for status, reason in bad)
+            yield _test(name, "error", message, kind=bad[0][0], time_s=time_s)
+        elif point.status == "skipped":
+            yield _test(name, "skipped", point.reason)
+        elif point.status == "pending":
+            yield _test(name, "error", "not measured yet", kind="pending")
+        else:
+            yield _test(name, time_s=time_s)
+
+
+_ENDINGS = {
+    "holds": "",
+    "undecided": "skipped",
+    "falls short": "failure",
+    "unknown": "error",
+}
+
+
+def _of_demand(entry: Row) -> Element:
+    name = f"{entry.label}: {entry.demand}" if entry.label else entry.demand
+    figures = f"measured {measured(entry)}, expected {bounds(entry)}" if entry.value else ""
+    if entry.value and (spread := interval(entry)):
+        figures = f"measured {measured(entry)} (95% interval {spread}), expected {bounds(entry)}"
+    message = entry.text + (f": {figures}" if figures else "")
+    return _test(name, _ENDINGS[entry.answer], message, kind=entry.metric, output=figures)
+
+
+def _seconds(point: Row) -> float:
+    return point.wall_s if point.wall_s is not None and math.isfinite(point.wall_s) else 0.0
+
+
+def _xml(words: str) -> str:
+    """Return text without characters that XML cannot hold at all; the others are escaped on writing."""
+    return "".join(letter if letter not in "\ufffe\uffff" else " " for letter in clean(words))
+
+
+def render_references(findings: Findings) -> str:
+    """Return the values of a run as YAML: the same bytes for the same run."""
+    return "\n".join(_reference_lines(findings)) + "\n"
+
+
+def _reference_lines(findings: Findings) -> Iterator[str]:
+    yield f"# Written by `pscale check --update` (pscale {__version__}); numbers may be changed by hand."
+    yield f"# From the run {clean(findings.run)}, {plural(findings.launches, 'launch')}."
+    for name, value in findings.machine:
+        yield f"# {name}: {clean(value)}"
+    yield f"# A bound lies on the worse side of its value, {REACH:.3g} times as far away as the 95 % interval"
+    yield "# reaches, so that all of the interval of a run that is as good holds, and at least"
+    yield f"# {LEAST:.0%} of the value away; {ALONE:.0%} where there is no interval."
+    yield "# `pscale check --reference FILE` compares later runs with it."
+    yield f"suite: {json.dumps(findings.suite, ensure_ascii=False)}"
+    yield "expect:"
+    entries, names = (
+        references(findings.rows("cases"), findings.rows("merits")),
+        case_names(findings.rows("cases")),
+    )
+    for point in findings.rows("cases"):
+        of_case = [entry for entry in entries if entry.case == names[point.case]]
+        if not of_case:
+            yield f"# {clean(names[point.case])}: {point.status}, so it has no values"
+        for entry in of_case:
+            bound = "lower" if entry.lower is not None else "upper"
+            limit = entry.lower if entry.lower is not None else entry.upper
+            case = json.dumps(clean(entry.case), ensure_ascii=False)
+            numbers = f"value: {entry.value!r}, {bound}: {limit!r}"
+            numbers += f", unit: {json.dumps(entry.unit)}" if entry.unit else ""
+            yield f"- {{case: {case}, metric: {entry.metric}, {numbers}}}"
+    if not entries:
+        yield "  []"

@@ -1,29 +1,57 @@
-"""A run's report as one page: HTML that needs no other file, no network and no JavaScript."""
+"""A run's report as files: one page of HTML that needs no other file, network or JavaScript; figures."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
-from collections.abc import Mapping, Sequence
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
+from numpy.typing import NDArray
 
 from pscale import __version__
+from pscale.analysis import text
 from pscale.analysis.findings import Findings
-from pscale.report import text
-from pscale.report.blocks import Context, Section
-from pscale.report.embedded import embedded
+from pscale.analysis.frames import Run
+from pscale.analysis.network import launch_of
+from pscale.analysis.steps import by_waiting, cells, wait_maps
+from pscale.analysis.timeline import Traced, launch_events, shown, since_start, stages, traced, typical_step
+from pscale.errors import ResultsError
+from pscale.report.blocks import Context, Section, Topic
+from pscale.report.brief import write_changed
 from pscale.report.exports import csv_tables
+from pscale.report.figure_style import (
+    CLIPPED,
+    DELAY,
+    KINDS,
+    MAP,
+    SCREEN,
+    FigureStyle,
+    Vector,
+    of_phases,
+    vector,
+)
+from pscale.report.markup import render_markdown
 from pscale.report.topics import TOPICS
 from pscale.report.topics.headline import COLOURS
-from pscale.report.topics.topic import Topic
-from pscale.report.vector import Vector, vector
+from pscale.runs.events import BETWEEN_TWO, FROM_ROOT, TO_ROOT, VERBS, Kind
+
+if TYPE_CHECKING:
+    from pscale.report.drawing import Placed
 
 _CODE = re.compile(r"`([^`]+)`")
 _VALUE = re.compile(r"\b[a-z]+_\w+ \d[\w.]*|[-+±≥≤]?\d[\d.]*(?: of \d+)? [a-zµ][\w/]*|\d+ of \d+")
@@ -98,6 +126,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_printable,
     )
+    environment.filters["kind"] = lambda block: type(block).__name__.lower()
     environment.filters["size"] = text.size_of
     environment.filters["prose"] = _prose
     environment.filters["drawing"] = Markup  # of figures, in which matplotlib has escaped all texts
@@ -116,3 +145,230 @@ def _printable(value: Any) -> Any:
     if isinstance(value, str) and not isinstance(value, Markup):
         return "\n".join(text.clean(line) for line in value.split("\n"))
     return value
+
+
+# What a page draws by itself
+
+CODES = {  # what the numbers in the rows of a step mean, for those who have no Python
+    "kinds": {kind.name: int(kind) for kind in Kind},
+    "verbs": [verb.replace("_", "-") for verb in VERBS],
+    "sides": {
+        name: [VERBS.index(verb) for verb in verbs]
+        for name, verbs in (("to", TO_ROOT), ("from", FROM_ROOT), ("pair", BETWEEN_TWO))
+    },
+}
+MOST_EVENTS, MOST_CELLS = 60_000, 200_000  # on a page; one step has at most a half of them
+_MOST_STEPS, _MOST_MAPS = 24, 60
+_LEVELS = 4000  # of a map, from nothing to its largest value
+_NUMBERS = ("kind", "axis", "verb", "bytes", "request", "partner")
+_TIMES = ("enter", "leave", "wait")
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+def embedded(findings: Findings) -> str:
+    """Return what the page needs to draw steps and maps, packed; empty where there is nothing of both."""
+    run = findings.source
+    order = by_waiting(findings.rows("cases"), findings.rows("phases"))
+    several = [case for case in order if findings.case(case).ranks > 1]
+    recorded = _within(
+        recorded_steps(run, MOST_EVENTS // 2), MOST_EVENTS, _MOST_STEPS, lambda step: len(step[1])
+    )
+    steps = [_step(run, *step) for step in recorded]
+    steps.sort(key=lambda step: order.index(step["case"]) if step["case"] in order else 0)
+    maps = [*map(_map, _within(wait_maps(run, several), MOST_CELLS, _MOST_MAPS, lambda each: 2 * len(each)))]
+    if not steps and not maps:
+        return ""
+    phases = of_phases(time.phase for time in findings.rows("phases"))
+    document = {
+        **CODES,
+        "colours": {**KINDS, "injected": DELAY, "phases": phases, "map": MAP},
+        "clipped": CLIPPED,
+        "steps": steps,
+        "maps": maps,
+        "cases": len(order),
+        "several": len(several),
+    }
+    packed = zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 9)
+    return base64.b64encode(packed).decode()
+
+
+def _within(found: Iterable[T], most: int, count: int, size: Callable[[T], int]) -> Iterator[T]:
+    """Yield the first of these that have room, `count` at most."""
+    room = most
+    for place, each in enumerate(found):
+        room -= size(each)
+        if room < 0 or place == count:
+            return
+        yield each
+
+
+def recorded_steps(run: Run, most_events: int) -> Iterator[tuple[Traced, pd.DataFrame, int]]:
+    """Yield a launch, the events of its step of typical length and that length, both in ns since it began.
+
+    These are the first traced launch of each case, those that the report draws first. A step has at most
+    `most_events` events: of more ranks than that has room for, some, evenly spread.
+    """
+    launches = traced(run)
+    first = {launch.case: launch for launch in reversed(launches)}
+    drawn = {launch.case: launch for launch in shown(run, launches)}
+    others = sorted(first.values(), key=lambda launch: -launch.ranks)
+    for launch in {**drawn, **{launch.case: launch for launch in others}}.values():
+        with suppress(ResultsError):  # a file that is cut; `pscale trace` says so
+            step = typical_step(run, launch)
+            events, length_ns = since_start(launch_events(run, launch, steps=range(step, step + 1)))
+            kept = events[events["rank"] % -(-len(events) // most_events) == 0]
+            times_s = {f"{name}_s": kept[name] * 1e-9 for name in _TIMES}
+            yield launch, kept.assign(**times_s).sort_values("rank", kind="stable"), length_ns
+
+
+def _step(run: Run, launch: Traced, events: pd.DataFrame, length_ns: int) -> Json:
+    """Return a step with its events rank after rank; ends are differences, as these are short.
+
+    It can be simulated if it has all ranks, and every call that is completed in it was started in it.
+    """
+    by_rank = [rows for _, rows in events.groupby("rank")]
+    labels = [rows["label"].tolist() for rows in by_rank]
+    names = list(dict.fromkeys(chain.from_iterable(labels)))
+    places = {name: place for place, name in enumerate(names)}
+    recorded = launch_of(events)
+    return {
+        "case": launch.case,
+        "repeat": launch.repeat,
+        "step": int(events["step"].iloc[0]),
+        "ranks": [int(rows["rank"].iloc[0]) for rows in by_rank],
+        "stages": stages(run, launch.case),
+        "simulated": len(by_rank) == launch.ranks and all(map(_closed, by_rank)),
+        "of": launch.ranks,
+        "ns": length_ns,
+        "axes": recorded.axes,
+        "groups": [[position.group for position in of_rank] for of_rank in recorded.positions],
+        "sizes": [[position.size for position in of_rank] for of_rank in recorded.positions],
+        "names": [text.clean(name) for name in names],
+        "count": [len(of_rank) for of_rank in labels],
+        "name": [places[name] for name in chain.from_iterable(labels)],
+        **{code: np.concatenate([of_rank[code] for of_rank in recorded.rows]).tolist() for code in _NUMBERS},
+        "leave": np.concatenate([np.diff(rows["leave"], prepend=0) for rows in by_rank]).tolist(),
+        "length": (events["leave"] - events["enter"]).tolist(),
+        "wait": events["wait"].tolist(),
+    }
+
+
+def _closed(rows: pd.DataFrame) -> bool:
+    """Tell whether every call that a rank completes was started before, in these rows."""
+    completed, posted = (set(rows.loc[rows["kind"] == kind, "request"]) for kind in ("completed", "posted"))
+    return completed <= posted
+
+
+def _map(each: pd.DataFrame) -> Json:
+    case, repeat, *_ = each.iloc[0]
+    waits = cells(each)
+    wait = "wait_or_transfer" if each["wait_or_transfer_s"].any() else "wait"
+    return {
+        "case": case,
+        "repeat": int(repeat),
+        "shape": waits.shape,
+        "kinds": {wait: _levels(waits), "compute": _levels(cells(each, "compute_s"))},
+    }
+
+
+def _levels(values: NDArray[np.float64]) -> Json:
+    """Return values as whole multiples of a unit in seconds."""
+    unit = float(values.max()) / _LEVELS or 1.0
+    return {"unit": unit, "values": np.rint(values / unit).astype(int).ravel().tolist()}
+
+
+# A run's report as files beside its data
+
+Drawn = tuple[list[Path], dict[str, str]]  # files, and figures as SVG for the page by name
+FORMATS = ("svg",)
+PRINTED = ("pdf",)
+_LINKED = ("svg", "png")  # in Markdown, the first of these that was drawn
+
+
+def write_all(
+    findings: Findings,
+    folder: Path,
+    formats: Sequence[str] = FORMATS,
+    drawn: Callable[[], Drawn] | None = None,
+) -> list[Path]:
+    """Write report.html, report.md and figures/ into `folder`; returns the files, the page first.
+
+    Without `formats` there is no figure, neither in a file nor on the page. `drawn` waits for the figures
+    where another process has been asked for them.
+    """
+    data = embedded(findings)  # while the other process draws
+    pictures, inline = drawn() if drawn else draw_all(findings, folder / "figures", formats)
+    linked_kind = next((kind for kind in _LINKED if kind in formats), None)
+    linked = [f"figures/{path.name}" for path in pictures if path.suffix == f".{linked_kind}"]
+    markdown = write_changed(folder / "report.md", render_markdown(findings, linked))
+    return [_write_page(findings, folder, inline, data), markdown, *pictures]
+
+
+def draw_all(findings: Findings, folder: Path, formats: Sequence[str]) -> Drawn:
+    """Write every figure that the run has data for into `folder`; none without `formats`."""
+    drawn = draw_figures(findings) if formats else {}
+    return write_figures(drawn, folder, formats) if drawn else [], inline_figures(drawn)
+
+
+def write_page(findings: Findings, folder: Path, *, drawn: bool) -> Path:
+    """Write report.html alone into `folder`, with figures or without; returns the file."""
+    return _write_page(findings, folder, inline_figures(draw_figures(findings) if drawn else {}))
+
+
+def _write_page(findings: Findings, folder: Path, inline: Mapping[str, str], data: str | None = None) -> Path:
+    return write_changed(folder / "report.html", render_page(findings, inline, data))
+
+
+def write_sheet(findings: Findings, folder: Path, topic: Topic, *, drawn: bool) -> Path:
+    """Write one topic as a page of its own into `folder`, with its figure or without; returns the file."""
+    inline = inline_figures(draw_figures(findings, topics=(topic,)) if drawn else {})
+    page = render_page(findings, inline, data="", topics=(topic,))
+    return write_changed(folder / f"{topic.name}.html", page)
+
+
+def write_pictures(
+    findings: Findings,
+    folder: Path,
+    formats: Sequence[str],
+    style: FigureStyle,
+    topics: Sequence[Topic] = TOPICS,
+) -> list[Path]:
+    """Write figures alone into `folder`; returns the files."""
+    return write_figures(draw_figures(findings, style, topics), folder, formats, style)
+
+
+def draw_figures(
+    findings: Findings, style: FigureStyle = SCREEN, topics: Sequence[Topic] = TOPICS
+) -> Mapping[str, Placed]:
+    """Draw every figure that the run has data for."""
+    with drawing().styled(style):
+        drawn = {each.name: each.draw(findings) for topic in topics if (each := topic.figure)}
+        return {name: drawing().place(figure) for name, figure in drawn.items() if figure is not None}
+
+
+def write_figures(
+    figures: Mapping[str, Placed], folder: Path, formats: Sequence[str], style: FigureStyle = SCREEN
+) -> list[Path]:
+    """Write figures into `folder`; returns the files, figure by figure."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with drawing().styled(style):
+        return [path for name, figure in figures.items() for path in figure.save(folder, name, formats)]
+
+
+def inline_figures(figures: Mapping[str, Placed]) -> dict[str, str]:
+    """Return figures as SVG for a page."""
+    if not figures:
+        return {}
+    with drawing().styled():
+        return {name: figure.inline() for name, figure in figures.items()}
+
+
+def drawing() -> ModuleType:
+    """Return the module that draws: importing it takes half a second."""
+    sys.modules.setdefault("scipy", None)  # type: ignore[arg-type]  # seaborn would import it, for a second
+    from pscale.report import drawing as module  # noqa: PLC0415
+
+    if not sys.modules["scipy"]:
+        del sys.modules["scipy"]
+    return module

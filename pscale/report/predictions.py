@@ -10,18 +10,15 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from pscale.analysis import messages
+from pscale.analysis import messages, text
 from pscale.analysis.frames import grouped
 from pscale.analysis.stats import Estimate
 from pscale.predict.outlook import WORDS, Outlook, Row, joined, training_hours
-from pscale.report import text
 from pscale.report.blocks import Block, Listing, Picture, Section, Tile, Tiles, Words, band
-from pscale.report.drawn import write_file
-from pscale.report.figure_style import INK, KINDS, wrapped
+from pscale.report.brief import write_changed
+from pscale.report.figure_style import INK, KINDS, Vector, wrapped
 from pscale.report.page import Head, render, vectors
-from pscale.report.printing import print_list, print_table
-from pscale.report.table import Column, Table, Written, listed
-from pscale.report.vector import Vector
+from pscale.report.table import CASE, Column, Table, Written, listed, print_list, print_table
 from pscale.runs.run_folders import prediction_file
 
 if TYPE_CHECKING:
@@ -60,11 +57,11 @@ def tables(outlook: Outlook, goal: float | None, price: float | None) -> Iterato
 def _steps(outlook: Outlook) -> Iterator[Table]:
     kinds = dict.fromkeys(kind for row in outlook.rows for kind in row.shares)
     columns = (
-        Column("case", fold=True, get="label"),
+        CASE,
         Column("ranks", str, get=_ranks),
         Column("step", text.duration_3, get="step_s"),
         Column("90% of launches", str, get=lambda row: _bounds(row.step_s, text.duration_3)),
-        *(Column(kind, text.percent_1, bar=True, wide=kind != "compute", get=_share(kind)) for kind in kinds),
+        *(Column(kind, text.percent, bar=True, wide=kind != "compute", get=_share(kind)) for kind in kinds),
         Column("largest loss", get=lambda row: row.prediction.largest_loss),
     )
     caption = "shares of the mean rank's step; bubble, imbalance and jitter are waits, by cause"
@@ -75,11 +72,11 @@ def _steps(outlook: Outlook) -> Iterator[Table]:
 def _factors(outlook: Outlook) -> Iterator[Table]:
     names = list(dict.fromkeys(name for row in outlook.rows for name in row.factors))
     columns = (
-        Column("case", fold=True, get="label"),
+        CASE,
         Column("ranks", str, get=_ranks),
-        Column("efficiency", text.percent_1, band=True, get="efficiency"),
+        Column("efficiency", text.percent, band=True, get="efficiency"),
         Column("90% of launches", str, wide=True, get=lambda row: _bounds(row.efficiency, _percent)),
-        *(Column(_SHORT.get(name, name), text.percent_1, band=True, get=_factor(name)) for name in names),
+        *(Column(_SHORT.get(name, name), text.percent, band=True, get=_factor(name)) for name in names),
     )
     caption = (
         f"efficiency: work per core-second, relative to {outlook.base}; overall: product of the factors, "
@@ -175,7 +172,7 @@ def write_page(outlook: Outlook, folder: Path, goal: float | None, price: float 
     )
     sections = list(_sections(outlook, vectors(figures), goal, price))
     labels = {row.case: row.label for row in outlook.rows}
-    return write_file(prediction_file(folder, ".html"), render(head, sections, labels))
+    return write_changed(prediction_file(folder, ".html"), render(head, sections, labels))
 
 
 def _sections(
@@ -235,7 +232,7 @@ def _tiles(outlook: Outlook) -> Tiles:
     """Return the largest case in large figures."""
     row = max(outlook.rows, key=lambda each: each.ranks)
     step_s, unchecked = row.step_s, "; ".join(_mark(outlook))
-    value, _, unit = text.duration_3(step_s.value).partition(" ")
+    value, unit = text.amount(step_s.value, 3)
     bounds = _bounds(step_s, text.duration_3)
     note = bounds.text if bounds else "no interval"
     items = [Tile(name=f"Step of {row.label}", value=value, unit=unit, note=note)]
@@ -272,7 +269,7 @@ def _firsts(outlook: Outlook) -> Iterator[str]:
 def _figures(outlook: Outlook) -> dict[str, str]:
     """Return the figures as SVG by name."""
     from pscale.report import drawing
-    from pscale.report.step_figure import draw_steps, ranks_of
+    from pscale.report.drawing import draw_steps, ranks_of
 
     with drawing.styled():
         shown = max(outlook.rows, key=lambda row: (row.prediction.case.plan.pp, row.ranks))

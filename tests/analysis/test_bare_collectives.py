@@ -11,7 +11,7 @@ from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.errors import UsageError
 from pscale.report.exports import csv_tables
-from pscale.report.markdown import render_markdown
+from pscale.report.markup import render_markdown
 
 pytestmark = pytest.mark.slow
 

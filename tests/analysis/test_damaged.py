@@ -13,7 +13,7 @@ from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.errors import ResultsError
 from pscale.report.exports import csv_tables, render_json
-from pscale.report.markdown import render_markdown
+from pscale.report.markup import render_markdown
 from pscale.runs.schema import VERSION
 from pscale.runs.store import part_path, read_part
 

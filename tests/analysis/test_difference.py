@@ -4,10 +4,19 @@ import numpy as np
 import pytest
 from synthetic import Point, write_run
 
-from pscale.analysis.compare import variants
-from pscale.analysis.difference import difference, holm, mann_whitney, paired
+from pscale.analysis.contrasts import compare, variants
+from pscale.analysis.difference import (
+    ALPHA,
+    at_same_pace,
+    difference,
+    holm,
+    mann_whitney,
+    of_variants,
+    paced,
+    paired,
+)
 from pscale.analysis.frames import load
-from pscale.analysis.messages import comparison_notes
+from pscale.analysis.messages import compared, comparison_notes
 from pscale.analysis.stats import Sample, sample
 from pscale.config import Plan
 from pscale.errors import UsageError
@@ -23,7 +32,7 @@ def launches(random, count, *, slower=1.0, between=0.01):
     return list(slower * np.exp(logs))
 
 
-def compared(random, a, b, *, slower=1.0, between=0.01):
+def judge(random, a, b, *, slower=1.0, between=0.01):
     sides = launches(random, a, between=between), launches(random, b, between=between, slower=slower)
     one = difference(*map(sample, sides))
     return one, one.judge(one.p, one.detectable_with(1), 0.05)
@@ -45,10 +54,10 @@ def test_p_values_of_ranks_are_two_sided():
 
 def test_p_values_and_intervals_agree():
     random = np.random.default_rng(1)
-    for compare, counts in ((difference, (2, 3, 6)), (paired, (5, 6, 7, 11))):
+    for method, counts in ((difference, (2, 3, 6)), (paired, (5, 6, 7, 11))):
         for count in counts:
             found = [
-                compare(of(*random.normal(10, 1, count)), of(*random.normal(11, 1, count))) for _ in range(40)
+                method(of(*random.normal(10, 1, count)), of(*random.normal(11, 1, count))) for _ in range(40)
             ]
             believed = [one.p < 0.05 for one in found]
             assert believed == [not one.ratio.low <= 1 <= one.ratio.high for one in found]
@@ -57,9 +66,9 @@ def test_p_values_and_intervals_agree():
 
 def test_equal_launches_are_no_evidence_and_distinct_constant_ones_are_certain():
     same, other = of(*[2.0] * 8), of(*[3.0] * 8)
-    for compare in (difference, paired):
-        assert compare(same, same).p == 1.0
-        assert compare(same, other).p < 0.001
+    for method in (difference, paired):
+        assert method(same, same).p == 1.0
+        assert method(same, other).p < 0.001
 
 
 def test_p_values_are_corrected_for_their_number_as_holm_does():
@@ -71,14 +80,14 @@ def test_p_values_are_corrected_for_their_number_as_holm_does():
 @pytest.mark.parametrize(("a", "b"), [(3, 3), (4, 9), (10, 10)])
 def test_equal_sets_are_called_different_less_often_than_1_in_20(a, b):
     random = np.random.default_rng([a, b])
-    answers = [compared(random, a, b)[1] for _ in range(400)]
+    answers = [judge(random, a, b)[1] for _ in range(400)]
     assert sum(answer in ("slower", "faster") for answer in answers) / 400 <= 0.072  # 2 standard errors more
 
 
 @pytest.mark.parametrize(("slower", "answer"), [(1.05, "slower"), (1 / 1.05, "faster")])
 def test_five_per_cent_are_found_with_ten_launches_that_scatter_by_half_of_that(slower, answer):
     random = np.random.default_rng(8)
-    found = [compared(random, 10, 10, slower=slower, between=0.024) for _ in range(100)]
+    found = [judge(random, 10, 10, slower=slower, between=0.024) for _ in range(100)]
     assert sum(given == answer for _, given in found) >= 0.95 * 100
     assert np.mean([one.ratio.value for one, _ in found]) == pytest.approx(slower, rel=0.005)
     # Of two normal distributions that are 1.4 of their joint deviations apart.
@@ -87,21 +96,21 @@ def test_five_per_cent_are_found_with_ten_launches_that_scatter_by_half_of_that(
 
 def test_a_difference_called_detectable_is_detected_most_of_the_time():
     random = np.random.default_rng(9)
-    size = np.median([compared(random, 10, 10)[0].detectable_with(1) for _ in range(30)])
-    answers = [compared(random, 10, 10, slower=1 + size)[1] for _ in range(100)]
+    size = np.median([judge(random, 10, 10)[0].detectable_with(1) for _ in range(30)])
+    answers = [judge(random, 10, 10, slower=1 + size)[1] for _ in range(100)]
     assert answers.count("slower") / 100 >= 0.7
 
 
 def test_no_difference_and_undecided_are_two_answers():
     random = np.random.default_rng(3)
-    assert compared(random, 10, 10)[1] == "equal"
-    assert compared(random, 3, 3, between=0.2)[1] == "undecided"
-    one, answer = compared(random, 1, 10, slower=2.0)
+    assert judge(random, 10, 10)[1] == "equal"
+    assert judge(random, 3, 3, between=0.2)[1] == "undecided"
+    one, answer = judge(random, 1, 10, slower=2.0)
     assert (answer, one.p, one.effect, one.detectable_with(1)) == ("undecided", None, None, None)
 
 
 def test_the_more_is_tested_the_larger_a_difference_has_to_be():
-    one, _ = compared(np.random.default_rng(3), 10, 10)
+    one, _ = judge(np.random.default_rng(3), 10, 10)
     assert one.detectable_with(20) > 1.2 * one.detectable_with(1)
 
 
@@ -199,3 +208,123 @@ def test_variants_at_several_sizes_of_work_are_compared_at_the_same_work(tmp_pat
 def test_a_run_of_one_series_has_no_variants(tmp_path):
     with pytest.raises(UsageError, match="no variants to compare; name a second run"):
         variants(load(write_run(tmp_path / "run", [Point(ranks=1), Point(ranks=2)])))
+
+
+# Launches at the same pace of the machine: what is found, what is not explained away, what is refused
+
+
+TRIALS = 1000
+
+
+def paced_launches(random, count=10, *, slower=1.0, machine=0.0, own=0.01, lonely=0.0):
+    """Return paced_launches of a machine whose speed scatters by 5 % around `machine`.
+
+    Each scatters by `own` beside that; a share `lonely` of them takes twice as long for reasons of its own.
+    """
+    paces = machine + 0.05 * random.normal(size=count)
+    levels = paces + own * random.normal(size=count) + np.log(2) * (random.random(count) < lonely)
+    times = tuple((slower * np.exp(levels)).tolist())
+    return Sample(
+        medians=times,
+        repeats=tuple(range(count)),
+        levels=tuple(np.log(times).tolist()),
+        paces=tuple((paces + own / 2 * random.normal(size=count)).tolist()),
+    )
+
+
+def paced_answers(method, seed, *, trials, **b):
+    random = np.random.default_rng(seed)
+    lonely = b.get("lonely", 0.0)
+    pairs = [(paced_launches(random, lonely=lonely), paced_launches(random, **b)) for _ in range(trials)]
+    found = [at_same_pace(method, *sides) for sides in pairs]
+    return [one.judge(one.p, one.detectable_with(1), 0.05) for one in found]
+
+
+@pytest.mark.parametrize(("method", "lonely"), [(difference, 0.0), (difference, 1 / 16), (paired, 0.0)])
+def test_equal_launches_are_called_different_1_time_in_20(method, lonely):
+    found = paced_answers(method, 1, trials=TRIALS, lonely=lonely)
+    share = sum(one in ("slower", "faster") for one in found) / TRIALS
+    assert share <= ALPHA + 2 * (ALPHA * (1 - ALPHA) / TRIALS) ** 0.5  # two standard errors of the trials
+
+
+# Pairs are spoilt by either of two paced_launches, and ten leave no room for some that are.
+@pytest.mark.parametrize(("method", "lonely"), [(difference, 0.0), (difference, 1 / 16), (paired, 0.0)])
+def test_five_per_cent_are_found_with_ten_launches_that_scatter_by_five(method, lonely):
+    assert paced_answers(method, 2, trials=100, slower=1.05, lonely=lonely).count("slower") >= 95
+
+
+def test_a_slower_machine_is_no_slower_program_and_a_slower_program_no_slower_machine():
+    random = np.random.default_rng(3)
+    base = paced_launches(random, 200)
+    found = at_same_pace(difference, base, paced_launches(random, 200, machine=0.1))
+    assert found.ratio.value == pytest.approx(1, abs=0.01)
+    assert found.pace_ratio == pytest.approx(np.exp(0.1), abs=0.02)
+    found = at_same_pace(difference, base, paced_launches(random, 200, slower=1.3))
+    assert found.ratio.value == pytest.approx(1.3, abs=0.01)
+    assert found.pace_slope == pytest.approx(1, abs=0.05)
+    assert (found.scatter, found.scatter_at_pace) == (
+        pytest.approx(0.05, abs=0.01),
+        pytest.approx(0.011, abs=0.002),
+    )
+
+
+def test_sides_whose_pace_is_far_apart_are_known_less_well():
+    random = np.random.default_rng(4)
+    widths = {}
+    for machine in (0.0, 0.3):
+        found = at_same_pace(difference, paced_launches(random), paced_launches(random, machine=machine))
+        widths[machine] = found.ratio.high / found.ratio.low
+    assert widths[0.3] - 1 > 1.5 * (widths[0.0] - 1)
+
+
+def test_a_pace_that_follows_the_variant_in_every_round_is_the_variants_own():
+    random = np.random.default_rng(5)
+    a, b = paced_launches(random), paced_launches(random)
+    assert not of_variants(a, b)
+    slowed = tuple(pace + 0.2 for pace in a.paces)
+    assert of_variants(a, launches_with(b, slowed))
+
+
+def launches_with(one, paces):
+    wobble = 1e-3 * np.arange(len(paces))
+    return Sample(**{**vars(one), "paces": tuple((np.array(paces) + wobble).tolist())})
+
+
+def run_of(folder, *, beside=True, **ranks):
+    """Return a run of ten paced_launches."""
+    row = {"work_quantum_s": [0.01] * STEPS} if beside else {}
+    point = Point(ranks=2, launch_noise=0.02, noise=0.002, row=row, rank_row=ranks)
+    return load(write_run(folder, [point], repeats=10, seed=len(folder.name)))
+
+
+def test_the_pace_is_used_where_both_runs_have_it_and_compute_with_the_same_means(tmp_path):
+    a, b = run_of(tmp_path / "a"), run_of(tmp_path / "bb")
+    (one,) = compare(a, b).compared
+    assert one.scatter is not None
+    assert one.scatter_at_pace == pytest.approx(one.scatter)
+    assert "corrected for the machine's pace" in compared(one, 0.05)
+    for name, means, words in (
+        ("ccc", {"blas": "mkl"}, "BLAS"),
+        ("dddd", {"cpus": "3"}, "pinning"),
+        ("eeeee", {"kernels": "numpy"}, "kernels"),
+        ("ffffff", {"threads": 7}, "threads"),
+    ):
+        found = compare(a, run_of(tmp_path / name, **means))
+        assert found.compared[0].scatter is None
+        assert any(
+            "of the machine was not used" in note and f"({words})" in note for note in comparison_notes(found)
+        )
+
+
+def test_runs_without_a_pace_are_compared_as_they_are_and_told_of_it(tmp_path):
+    a, b = run_of(tmp_path / "a"), run_of(tmp_path / "bb", beside=False)
+    found = compare(a, b, relevant=0.001)
+    assert found.compared[0].scatter is None
+    assert "timing.pace" in compared(found.compared[0], 0.001)
+    assert not any("not used" in note for note in comparison_notes(found))
+
+
+def test_few_launches_have_no_slope():
+    random = np.random.default_rng(6)
+    assert paced(paced_launches(random, 7), paced_launches(random, 7))
+    assert not paced(paced_launches(random, 6), paced_launches(random, 20))

@@ -9,7 +9,7 @@ from pscale.analysis.efficiency import LOSSES, balance, launches, phases
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load, records
 from pscale.config import Plan, Workload
-from pscale.report.markdown import render_markdown
+from pscale.report.markup import render_markdown
 from pscale.runs.store import read_part, write_part
 
 WEAK = [Point(ranks=1), Point(ranks=4, transfer_s=0.020, late_s={3: 0.030})]  # steps of 100 and 150 ms

@@ -1,13 +1,19 @@
+import json
 from pathlib import Path
 
 import pytest
-from synthetic import Point, write_run
+from synthetic import Point, summary_of, write_run
 
+from pscale.analysis import frames as module
 from pscale.analysis.columns import FRAMES, frame, rows
+from pscale.analysis.contrasts import CHOICES
 from pscale.analysis.findings import Findings
-from pscale.analysis.frames import load, records
+from pscale.analysis.frames import load, records, shortened
+from pscale.config import Plan
 from pscale.errors import ResultsError
-from pscale.report.exports import csv_text
+from pscale.report.exports import csv_text, render_json
+from pscale.report.markup import render_markdown
+from pscale.report.page import render_page
 from pscale.runs.store import read_table
 
 GALLERY = Path(__file__).parents[2] / "reports" / "gallery"
@@ -108,3 +114,171 @@ def test_an_unknown_flag_stays_unknown_in_frames_rows_and_files():
     assert [each.firm for each in rows("verdicts", table)] == [True, False, None]
     assert [each["firm"] for each in records(table)] == [True, False, None]
     assert csv_text(table[["case", "firm"]]).split() == ["case,firm", "a,True", "b,False", "c,"]
+
+
+def test_a_launch_that_begins_with_another_loss_than_the_serial_one_is_invalid_and_not_averaged_in(tmp_path):
+    points = [
+        Point(ranks=1, scaling="strong", losses=[3.0, 2.0]),
+        Point(ranks=2, scaling="strong", losses=[3.0000001, 2.1]),
+        Point(ranks=4, scaling="strong", losses=[3.01, 2.0]),
+    ]
+    summary = summary_of(tmp_path / "run", points)
+    assert [point.status for point in summary.rows("cases")] == ["ok", "ok", "invalid"]
+    (failure,) = summary.rows("failures")
+    assert failure.repeats == (0, 1, 2)
+    assert "its first loss is 3.01, but 3 on 1 rank" in failure.reason
+    assert summary.rows("cases")[2].step_s is None
+
+
+def test_cases_that_train_something_else_may_lose_something_else(tmp_path):
+    points = [Point(ranks=ranks, losses=[3.0 + ranks]) for ranks in (1, 2)]  # weak: a larger batch
+    assert summary_of(tmp_path / "run", points).complete
+
+
+SHOWN = 4
+OF_THE_RUN = {"wait", "failures", "ranking", *CHOICES}  # or of what is shown beside each other
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """Series of sizes: `bb` fails on most ranks, `ccc` everywhere, and `b` is `a` in 16 bits."""
+    points = [
+        Point(ranks=ranks, series=series, status=status, noise=0.2, dtype=dtype, only_repeats=repeats)
+        for series, ranks, status, dtype, repeats in (
+            *(("a", ranks, "ok", "float32", None) for ranks in (1, 2, 4)),
+            *(("bb", ranks, "ok", "float32", None) for ranks in (1, 2, 4)),
+            ("bb", 8, "timeout", "float32", None),
+            *(("ccc", ranks, "failed", "float32", None) for ranks in (1, 2)),
+            *(("b", ranks, "ok", "bf16", (0,)) for ranks in (1, 2)),
+        )
+    ]
+    expect = [
+        {"metric": "efficiency", "at_least": 0.1, "cases": [points[place].case.id]} for place in (1, -1)
+    ]
+    folder = tmp_path_factory.mktemp("many") / "run"
+    return load(write_run(folder, points, repeats=2, steps=4, expect=expect))
+
+
+@pytest.fixture
+def short(many, monkeypatch):
+    monkeypatch.setattr(module, "MANY", 5)
+    monkeypatch.setattr(module, "SHOWN", SHOWN)
+    return Findings(many, short=True)
+
+
+def test_a_run_of_few_cases_is_shown_whole(many):
+    assert shortened(many) is many
+
+
+def test_of_very_many_cases_the_first_are_shown_with_those_that_the_sentence_on_their_series_is_about(short):
+    first = ["a 1 ranks", "a 2 ranks", "a 4 ranks", "bb 1 ranks"]
+    assert [point.label for point in short.rows("cases")] == [*first, "bb 4 ranks", "bb 8 ranks"]
+    assert "1 larger case has no result" in short.rows("verdicts")[1].scaling_text
+
+
+def test_what_is_said_of_a_case_that_is_shown_is_what_is_said_of_it_in_the_whole_run(short, many):
+    whole, cases = Findings(many), {point.case for point in short.rows("cases")}
+    compared = 0
+    for name in {*whole.names} - {*OF_THE_RUN}:
+        value, mine = (each.rows(name) if name in FRAMES else getattr(each, name) for each in (whole, short))
+        if not isinstance(value, tuple | list):
+            continue
+        of_cases = [finding for finding in value if getattr(finding, "case", None) in cases]
+        assert [finding for finding in mine if getattr(finding, "case", "")] == of_cases, name
+        compared += len(of_cases)
+    assert compared > 50
+
+
+def test_launches_and_failures_are_those_of_the_whole_run_and_where_the_rest_is_to_be_had_is_said(
+    short, many
+):
+    assert short.launches == len(many.cases)
+    assert (short.pending, short.unsuccessful) == (many.pending.total(), 6)
+    assert short.pending > sum(point.pending for point in short.rows("cases"))
+    assert {failure.label for failure in short.rows("failures")} == {
+        "bb 8 ranks",
+        "ccc 1 ranks",
+        "ccc 2 ranks",
+    }
+    said = render_markdown(short)
+    assert "the first 4 of 11 cases" in said
+    assert "bb 2 ranks" not in said[: said.index("## Notes")]
+
+
+def test_a_case_that_is_not_shown_is_not_set_beside_one_that_is(short, many):
+    whole, shown = (json.loads(render_json(summary))["precision"] for summary in (Findings(many), short))
+    assert [each["precision"] for each in whole] == ["float32", "bf16"] * 2
+    assert shown == []
+    assert render_page(short, {})
+
+
+# Where the clocks of nodes are too far apart for a wait, it is shown as one with transfer
+
+
+UNCLEAR = Point(ranks=4, transfer_s=0.010, late_s={3: 0.020}, clock_bound_s=2e-3)  # waits 15 ms on average
+CLEAR = Point(ranks=4, series="clear", transfer_s=0.010, late_s={3: 0.020}, clock_bound_s=1.4e-3)
+
+
+@pytest.fixture(scope="module")
+def two_nodes(tmp_path_factory):
+    ranks = {"clock_bound_s": 0.7e-3}
+    points = [Point(ranks=1), UNCLEAR, CLEAR]
+    points[2] = Point(**{**CLEAR.__dict__, "rank_row": ranks})
+    return summary_of(tmp_path_factory.mktemp("nodes") / "run", points)
+
+
+def of(point, found):
+    return [time for time in found if time.case == point.case.id]
+
+
+def test_wait_and_transfer_of_unclear_calls_are_one_everywhere(two_nodes):
+    (call,) = of(UNCLEAR, two_nodes.rows("calls"))
+    assert (call.wait_s, call.transfer_s, call.bytes_per_s) == (0, 0, None)
+    assert call.wait_or_transfer_s == pytest.approx(0.025)
+    (sync,) = [time for time in of(UNCLEAR, two_nodes.rows("phases")) if time.phase == "sync"]
+    assert (sync.wait_s, sync.transfer_s) == (0, 0)
+    assert sync.wait_or_transfer_s == pytest.approx(0.025)
+    slowest, *others = of(UNCLEAR, two_nodes.rows("ranks"))
+    assert slowest.wait_or_transfer_s == pytest.approx(0.010)
+    assert others[0].wait_or_transfer_s == pytest.approx(0.030)
+    (losses,) = of(UNCLEAR, two_nodes.rows("lost_time"))
+    assert losses.transfer.value == losses.serialisation.value == 0
+    assert losses.imbalance.value == pytest.approx(0.015 / 0.130)  # known from compute alone
+    assert losses.wait_or_transfer.value == pytest.approx(0.010 / 0.130)
+    assert two_nodes.wait.loc[two_nodes.wait["rank"] == 3, "wait_or_transfer_s"].tolist() == pytest.approx(
+        [0.010] * 20
+    )
+    assert set(two_nodes.wait["wait_s"]) == {0}
+
+
+def test_a_bound_of_less_than_a_tenth_of_the_wait_keeps_them_separate(two_nodes):
+    (call,) = of(CLEAR, two_nodes.rows("calls"))
+    assert call.wait_or_transfer_s == 0
+    assert (call.wait_s, call.transfer_s) == pytest.approx((0.015, 0.010))
+    assert all(time.wait_or_transfer_s == 0 for time in of(CLEAR, two_nodes.rows("phases")))
+    assert [warning.case for warning in two_nodes.rows("warnings") if warning.kind == "clock"] == [
+        UNCLEAR.case.id
+    ]
+
+
+def test_the_bubble_of_a_pipeline_is_unknown_where_clocks_do_not_tell_its_waits(tmp_path):
+    stages = {"ranks": 4, "plan": Plan(dp=1, pp=4), "axis": "pp", "transfer_s": 0.010, "late_s": {3: 0.020}}
+    points = [Point(**stages, series="clear"), Point(**stages, clock_bound_s=2e-3)]
+    bubbles = summary_of(tmp_path / "run", points).of_case("bubbles")
+    clear, unclear = (bubbles[point.case.id] for point in points)
+    assert clear.measured == pytest.approx(0.015 / 0.130)
+    assert unclear.measured is None
+
+
+def test_the_report_states_the_bound_and_shows_the_sum_of_what_it_cannot_separate(two_nodes):
+    text = render_markdown(two_nodes)
+    assert "by at most 700 µs" in text
+    assert (
+        "Calls of all-reduce on dp wait 15 ms on average, but the clocks of the nodes agree only to 2 ms"
+        in text
+    )
+    assert "|  | sync | 19.2% | 0 | 0 | 0 | 25 ms |" in text
+    header, _, *rows = text[text.index("## Communication") :].splitlines()[2:6]
+    assert "| transfer | wait | wait + transfer |" in header
+    assert "| - | - | 25 ms |" in rows[0]
+    assert "| 10 ms | 15 ms | - |" in rows[1]

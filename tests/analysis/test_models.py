@@ -9,14 +9,13 @@ import pandas as pd
 import pytest
 from synthetic import Point, summary_of, write_run
 
+from pscale.analysis import text
 from pscale.analysis.findings import Findings
-from pscale.analysis.frames import load
-from pscale.analysis.overlay import overlay
+from pscale.analysis.frames import load, overlay
 from pscale.analysis.predictions import agreement, models
 from pscale.analysis.stats import Estimate
 from pscale.config import Workload
 from pscale.config.workload import Figure
-from pscale.report import text
 from pscale.report.topics.predictions import tables
 
 pytestmark = pytest.mark.slow
@@ -89,7 +88,7 @@ def test_a_law_that_misses_by_more_than_launches_scatter_says_so_and_its_interva
     for each in ahead(summary):
         assert each.time_s.high - each.time_s.low > 2 * step.misfit * each.time_s.value
     (caption,) = [table.caption for table in tables(summary)]
-    missed, scatter = text.percent_1(step.misfit), text.percent_1(step.scatter)
+    missed, scatter = text.percent(step.misfit), text.percent(step.scatter)
     assert caption.startswith(
         f"Does not fit: step, whose law misses by {missed} of the step while launches vary by {scatter}; "
     )

@@ -5,11 +5,10 @@ import pyarrow.parquet as pq
 import pytest
 from synthetic import Point, summary_of, write_run
 
-from pscale.analysis.cards import card
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.config import Workload
-from pscale.report.answer import Answer
+from pscale.report.brief import Answer, card
 
 
 def by_ranks(summary):

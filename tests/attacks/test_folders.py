@@ -19,7 +19,6 @@ from noted import note_end, note_start
 from patience import check_spent
 from synthetic import Point, write_run
 
-from pscale.analysis.cards import CARD, card
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.analysis.timeline import launch_events, traced
@@ -30,13 +29,13 @@ from pscale.export.chakra import write_chakra
 from pscale.export.extrap import write_extrap
 from pscale.export.goal import write_goal
 from pscale.export.otf2_archive import write_otf2
+from pscale.export.trace import trace_lines
 from pscale.launch.journal import Journal
 from pscale.predict.engine import predict
 from pscale.predict.profile import Profile, case_of
-from pscale.report.drawn import FILE as DRAWN
+from pscale.report.brief import FILE, card
 from pscale.report.exports import csv_tables, render_json
-from pscale.report.markdown import render_markdown
-from pscale.report.trace import trace_lines
+from pscale.report.markup import render_markdown
 from pscale.runs.run_events import Submitted, Submitting
 from pscale.runs.store import part_path, write_part
 
@@ -335,7 +334,7 @@ def test_nothing_outside_of_a_run_is_read_or_written(pscale, whole, tmp_path, na
     else:
         outside.mkdir()
     (run / name).symlink_to(outside)
-    (run / CARD).unlink(missing_ok=True)
+    (run / FILE).unlink(missing_ok=True)
     before = {path: path.stat().st_mtime_ns for path in [outside, *outside.rglob("*")]}
     for options in (["report"], ["report", "-f", "csv"], ["report", "-f", "html"], ["status"]):
         code, _, err = pscale(*options, run)
@@ -391,13 +390,12 @@ NO_FILES = {
     "too large": _sparse,
     "a folder": Path.mkdir,
 }
-READ_BY_REPORTS = ("data/steps-a-0.parquet", DRAWN, "../../suite.prediction.json")
+READ_BY_REPORTS = ("data/steps-a-0.parquet", FILE, "../../suite.prediction.json")
 HELPFUL = (
     *READ_BY_REPORTS,
     "journal.jsonl",
     "jobs/cases/journal.jsonl",
     "lock",
-    CARD,
 )
 
 

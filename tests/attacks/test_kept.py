@@ -12,8 +12,7 @@ from pscale.analysis.frames import load
 from pscale.analysis.history import RELEVANT, suite_history
 from pscale.analysis.predictions import held, machine_of, recorded, score_in
 from pscale.errors import ResultsError
-from pscale.report.comparison import history_sheet
-from pscale.report.history_page import render_history
+from pscale.report.comparison import history_sheet, render_history
 from pscale.runs import history, predictions
 from pscale.runs.history import Acceptance, Entry
 from pscale.runs.predictions import Predicted

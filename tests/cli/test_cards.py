@@ -91,8 +91,8 @@ def test_a_list_is_short_where_it_is_asked_to_be(pscale):
 def test_a_card_is_made_anew_when_its_run_has_changed_and_not_before(pscale, runs):
     fast = runs[0]
     pscale("list")
-    kept = (fast / "card.json").read_text()
-    (fast / "card.json").write_text(kept.replace("dp 4 ranks", "from the card"))
+    kept = (fast / "brief.json").read_text()
+    (fast / "brief.json").write_text(kept.replace("dp 4 ranks", "from the card"))
     assert "from the card" in pscale("list", "--json")[1]
     next((fast / "data").glob("cases-*.parquet")).unlink()
     cards = {card["run"]: card for card in json.loads(pscale("list", "--json")[1])}
@@ -109,8 +109,8 @@ def test_a_damaged_run_is_listed_with_what_is_wrong(pscale, runs, content):
 
 
 def test_a_damaged_card_is_made_anew(pscale, runs):
-    for content in ("", "{", '{"version": 1, "stamp": [0, 0]}'):
-        (runs[0] / "card.json").write_text(content)
+    for content in ("", "{", '{"card": {"stamp": [0, 0]}}'):
+        (runs[0] / "brief.json").write_text(content)
         assert json.loads(pscale("list", "--json")[1])[1]["value"] == pytest.approx(0.1 / 0.12)
 
 

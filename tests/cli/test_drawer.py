@@ -6,7 +6,7 @@ from synthetic import Point, summary_of
 
 from pscale.cli.drawer import Drawer
 from pscale.errors import ResultsError
-from pscale.report.publish import draw_all
+from pscale.report.page import draw_all
 
 pytestmark = pytest.mark.slow
 

@@ -12,6 +12,7 @@ import pytest
 
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
+from pscale.analysis.text import rate
 from pscale.cli import predict as predict_module
 from pscale.cli.predict import PredictOptions, by_parts, predict
 from pscale.cli.prepare import SuiteOptions
@@ -19,7 +20,6 @@ from pscale.errors import PlanError, ResultsError, SuiteError, UsageError
 from pscale.predict import simgrid
 from pscale.predict.profile import Profile
 from pscale.predict.simgrid import SimGridError
-from pscale.report.text import rate
 from pscale.runs import predictions
 from pscale.runs.run_folders import prediction_file
 from pscale.suite.load import Override

@@ -11,8 +11,8 @@ import pytest
 from export_formats import ideal_ns, read_chakra, read_goal
 
 from pscale.analysis.frames import load
+from pscale.analysis.network import launch_of, wall_ns
 from pscale.analysis.timeline import launch_events, traced
-from pscale.analysis.what_if import launch_of, wall_ns
 from pscale.cli.trace import export
 from pscale.errors import PscaleError
 from pscale.runs.events import AMONG_ALL, FROM_ROOT, TO_ROOT

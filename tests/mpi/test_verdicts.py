@@ -10,7 +10,7 @@ from attempts import in_one_of_several
 
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.wording import percent
+from pscale.analysis.text import percent
 from pscale.suite.network import read_network
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pscale.analysis.frames import load
-from pscale.analysis.what_if import what_if
+from pscale.analysis.network import what_if
 from pscale.errors import PlanError, SuiteError
 from pscale.mesh.dry import AxisCall
 from pscale.predict.costs import Costs

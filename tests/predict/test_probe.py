@@ -8,7 +8,7 @@ from lone_ranks import alone
 from plans import on_plan
 from training.test_offload import GPT, MOE
 
-from pscale.analysis.wording import duration
+from pscale.analysis.text import duration_3
 from pscale.config import Inject, Plan
 from pscale.mesh.emulated import Arriving, EmulatedComm
 from pscale.predict.costs import Costs
@@ -177,7 +177,7 @@ def test_computing_during_exchanges_takes_as_much_longer_as_in_the_run(probed):
     own = [each for key, each in found.segments.items() if each.work and key not in pair]
     assert {each.overlapped for each in own} == {True, False}
     assert all((each.times.mean > longer_s) == each.overlapped for each in own)
-    assert any(f"takes {duration(longer_s)} longer, as in the run" in note for note in found.notes)
+    assert any(f"takes {duration_3(longer_s)} longer, as in the run" in note for note in found.notes)
 
 
 def test_what_arrives_from_nobody_is_small_and_normal_and_what_is_gathered_is_like_that_of_this_rank():

@@ -13,16 +13,14 @@ from synthetic import Point, summary_of, write_run
 
 from pscale.analysis.columns import row
 from pscale.analysis.findings import Findings
-from pscale.analysis.frames import load
+from pscale.analysis.frames import load, overlay
 from pscale.analysis.history import entries_of, suite_history
-from pscale.analysis.overlay import overlay
 from pscale.analysis.stats import Estimate
 from pscale.cli.predict import PredictOptions, predict
 from pscale.cli.prepare import SuiteOptions
 from pscale.config import Workload
-from pscale.report.history_page import render_history
-from pscale.report.page import render_page
-from pscale.report.publish import draw_figures, inline_figures
+from pscale.report.comparison import render_history
+from pscale.report.page import draw_figures, inline_figures, render_page
 from pscale.runs.history import History
 
 pytestmark = pytest.mark.slow

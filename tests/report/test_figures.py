@@ -9,12 +9,12 @@ from synthetic import Point, summary_of
 
 from pscale.config import Plan
 from pscale.report import drawing
-from pscale.report.publish import draw_figures, write_all, write_figures
-from pscale.report.topics.cases import figure as scaling
+from pscale.report.page import draw_figures, write_all, write_figures
+from pscale.report.topics.cases import scaling_figure as scaling
 from pscale.report.topics.communication import figure as calls
-from pscale.report.topics.loss import figure as loss
-from pscale.report.topics.phases import figure as breakdown
-from pscale.report.topics.waits import figure as wait
+from pscale.report.topics.steps import breakdown_figure as breakdown
+from pscale.report.topics.steps import wait_figure as wait
+from pscale.report.topics.training import loss_figure as loss
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.report.answer import Answer, print_answers
+from pscale.report.brief import Answer, print_answers
 
 GALLERY = Path(__file__).parents[2] / "reports" / "gallery"
 FACTORS = ("load_balance", "serialisation", "transfer")

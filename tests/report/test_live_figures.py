@@ -9,14 +9,12 @@ from synthetic import Point, summary_of
 
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
+from pscale.analysis.network import launch_of, wall_ns
 from pscale.analysis.steps import cells, wait_maps
-from pscale.analysis.what_if import launch_of, wall_ns
 from pscale.report import drawing
-from pscale.report.embedded import recorded_steps
 from pscale.report.figure_style import CLIPPED
-from pscale.report.page import render_page
-from pscale.report.publish import inline_figures
-from pscale.report.topics import pipeline, waits
+from pscale.report.page import inline_figures, recorded_steps, render_page
+from pscale.report.topics import steps
 from pscale.simulator.network import IDEAL, Link, Network
 
 pytestmark = pytest.mark.slow
@@ -28,7 +26,7 @@ LINE, MAP = "#timeline-figure", "#wait-figure"
 def page_of(summary, path):
     """Write the page of a run with its timeline and its map alone."""
     with drawing.styled():
-        drawn = {topic.figure.name: topic.figure.draw(summary) for topic in (pipeline.TOPIC, waits.TOPIC)}
+        drawn = {topic.figure.name: topic.figure.draw(summary) for topic in (steps.PIPELINE, steps.WAITS)}
         placed = {name: drawing.place(figure) for name, figure in drawn.items() if figure}
     path.write_text(render_page(summary, inline_figures(placed)))
     return path

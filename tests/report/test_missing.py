@@ -12,9 +12,9 @@ from pscale.analysis.expect import references
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.config import Workload
-from pscale.report.answer import Answer
+from pscale.report.brief import Answer
 from pscale.report.exports import data_tables, render_json
-from pscale.report.publish import draw_figures, write_all
+from pscale.report.page import draw_figures, write_all
 from pscale.report.terminal import render_terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.figure]

@@ -6,12 +6,11 @@ import pytest
 from page_reader import read
 from synthetic import Point, replicated, summary_of
 
+from pscale.analysis.text import clean, size_of
 from pscale.report.blocks import Context
 from pscale.report.exports import csv_tables
-from pscale.report.page import render_page
-from pscale.report.publish import draw_figures, inline_figures
-from pscale.report.text import clean, size_of
-from pscale.report.vector import vector
+from pscale.report.figure_style import vector
+from pscale.report.page import draw_figures, inline_figures, render_page
 
 
 def page_of(summary):

@@ -3,8 +3,8 @@ import re
 import pytest
 from synthetic import Point, summary_of
 
-from pscale.report.plots import Dots, plots
-from pscale.report.text import sparkline
+from pscale.analysis.text import sparkline
+from pscale.report.terminal import Dots, plots
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from synthetic import Point, write_run
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.config import Plan, Workload
-from pscale.report.answer import Answer
+from pscale.report.brief import Answer
 from pscale.report.topics import TOPICS
 from pscale.runs import predictions
 

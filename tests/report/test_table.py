@@ -1,9 +1,9 @@
 import pytest
 
+from pscale.analysis import text
 from pscale.analysis.columns import row
 from pscale.analysis.stats import Estimate
-from pscale.report import text
-from pscale.report.markdown import table_lines
+from pscale.report.markup import table_lines
 from pscale.report.table import Column, Table, Written, listed
 
 STEP = Estimate(value=0.1234567, low=0.12, high=0.13)

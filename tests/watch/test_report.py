@@ -12,7 +12,7 @@ from pscale.cli.watch import case_of, prepared, write
 from pscale.config import Launch
 from pscale.launch.outcome import Outcome
 from pscale.launch.target import find_target
-from pscale.report.markdown import render_markdown
+from pscale.report.markup import render_markdown
 from pscale.report.topics import TOPICS, efficiency_tree
 
 STEPS = 20

@@ -1,4 +1,4 @@
-"""Every case: step time, and over its sizes speed-up and efficiency."""
+"""Every case: step time, speed-up and efficiency over its sizes; evidence for a proposal."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from math import log2
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from pscale.analysis import messages, text
 from pscale.analysis.columns import Row
+from pscale.analysis.difference import EQUAL
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import grouped
 from pscale.analysis.stats import Estimate
-from pscale.report import text
-from pscale.report.blocks import Block, Context
-from pscale.report.figure_style import BAD, FAINT, QUIET, Colour, describe, narrow, sized, wrapped
-from pscale.report.table import Column, Table, Tone, Value, Written, listed
+from pscale.report.blocks import Block, Context, Facts, Topic, TopicFigure, Words, picture
+from pscale.report.figure_style import BAD, FAINT, QUIET, Colour, describe, mark, narrow, sized, wrapped
+from pscale.report.table import Column, Columns, Table, Tone, Value, Written, listed
 from pscale.report.topics import predictions
-from pscale.report.topics.topic import Topic, TopicFigure, picture
-from pscale.report.vector import mark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +33,7 @@ _TICK_GAP = 0.055  # of the axis, so that tick labels stay apart
 
 _VALUES: Mapping[str, tuple[str, Callable[[float], str]]] = {  # of a panel, and how it is written
     "Step time": ("step_s", text.duration_3),
-    "Efficiency": ("efficiency", text.percent_1),
+    "Efficiency": ("efficiency", text.percent),
     "Speed-up": ("speedup", lambda value: f"{text.number_3(value)}×"),
     "Throughput": ("samples_per_s", text.rate),
 }
@@ -48,7 +47,7 @@ def tables(findings: Findings) -> Iterator[Table]:
     columns = _columns(findings, wide=False)
     for series, points in findings.series.items():
         caption = "" if any(point.efficiency for point in points) else "No base case, so no efficiency."
-        title = text.titled("Scaling", series, findings)
+        title = findings.titled("Scaling", series)
         yield from listed(title, points, columns, caption=caption, tone=size_tone, filled=True)
 
 
@@ -74,7 +73,7 @@ def size_tone(point: Row) -> Tone:
 
 def size_of(point: Row) -> Written:
     """Return the size of a case, sorted by its cores."""
-    return Written(point.cores, text.size(point))
+    return Written(point.cores, messages.short_size(point))
 
 
 def size_column(findings: Findings) -> Column:
@@ -89,10 +88,6 @@ def _launches(point: Row) -> Value:
     return Written(point.launches, said)
 
 
-def _interval(point: Row) -> Value:
-    return "base" if point.base else point.efficiency
-
-
 def _columns(findings: Findings, *, wide: bool) -> tuple[Column, ...]:
     """Return the columns of a case; with `wide`, some of them need a wide terminal."""
     return (
@@ -101,9 +96,14 @@ def _columns(findings: Findings, *, wide: bool) -> tuple[Column, ...]:
         Column(get="step_s", interval=True, wide=wide),
         Column("speed-up", get="speedup", wide=wide),
         Column(get="efficiency", band=True),
-        Column("95% interval", text.percent_interval, interval=True, get=_interval),
+        Column(
+            "95% interval",
+            text.percent_interval,
+            interval=True,
+            get=lambda point: "base" if point.base else point.efficiency,
+        ),
         Column("samples/s", get="samples_per_s", wide=wide),
-        Column("of peak", text.percent, wide=True, get="peak_fraction"),
+        Column("of peak", text.percent_0, wide=True, get="peak_fraction"),
         Column("launches", str, wide=True, get=_launches),
         Column("steps", str, wide=True, get=lambda point: text.sparkline(point.course_s)),
         Column("memory", get="peak_rss_bytes", wide=True),
@@ -115,7 +115,7 @@ def _columns(findings: Findings, *, wide: bool) -> tuple[Column, ...]:
 
 def _blocks(context: Context) -> Sequence[Block]:
     data = context.listings(every_case(context.findings, "Every case"), "cases", "cases")
-    return [*picture(context, TOPIC.figure, data)] or data
+    return [*picture(context, SCALING.figure, data)] or data
 
 
 def _compares(findings: Findings) -> bool:
@@ -124,7 +124,7 @@ def _compares(findings: Findings) -> bool:
     )
 
 
-def figure(findings: Findings) -> Figure | None:
+def scaling_figure(findings: Findings) -> Figure | None:
     """Draw speed-up and efficiency, or the throughput where there is nothing to compare.
 
     None where neither was measured, or where cases are not sizes of something.
@@ -148,12 +148,12 @@ def of_sizes(
     from pscale.report import drawing
 
     if len(panels) == 1:
-        figure = drawing.canvas(5.8, 3.7, text.heading(findings))
+        figure = drawing.canvas(5.8, 3.7, findings.heading)
         _panel(figure.subplots(), findings, series, panels[0])
         return figure
     named = sum(any(point.efficiency for point in points) for points in series.values()) > 1
     height = 5.8 if narrow() else 3.7
-    figure = drawing.canvas(10.8 if named else 9.2, height, text.heading(findings))
+    figure = drawing.canvas(10.8 if named else 9.2, height, findings.heading)
     for axes, panel in zip(figure.subplots(*((2, 1) if narrow() else (1, 2))), panels, strict=True):
         _panel(axes, findings, series, panel, laws if panel == "Efficiency" else ())
     return figure
@@ -325,7 +325,7 @@ def _value_axis(axes: Axes, title: str, values: Sequence[Estimate]) -> None:
         axes.set_ylabel("speed-up (base = 1)")
 
 
-TOPIC = Topic(
+SCALING = Topic(
     name="scaling",
     title=lambda findings: "Efficiency and speed-up" if _compares(findings) else "Cases",
     lead=lambda findings: (
@@ -340,7 +340,135 @@ TOPIC = Topic(
         title="Efficiency and speed-up by size",
         description="Two panels over the number of cores: efficiency in percent of the base case, and "
         "speed-up beside the ideal line; each case with its 95% interval and, as small dots, its launches.",
-        draw=figure,
+        draw=scaling_figure,
     ),
     blocks=_blocks,
+)
+
+
+# Evidence for a proposal
+
+_PARAGRAPHS = 8  # series with a paragraph
+_TARGET = {"holds": "yes", "falls short": "no", "": "base"}
+
+
+def _sizes_of_series(findings: Findings) -> dict[str, list[Row]]:
+    """Return the sizes of every series, smallest first."""
+    return grouped(findings.rows("evidence"), lambda row: row.series)
+
+
+def paragraphs(findings: Findings) -> Iterator[str]:
+    """Yield what every series shows, to be pasted; all numbers are in the tables."""
+    of_series, about = _sizes_of_series(findings), dict(_basis(findings))
+    for name, rows in [*of_series.items()][:_PARAGRAPHS]:
+        said = messages.evidence(rows, about[_limit(name)], about)
+        yield text.clean(f"{name}: {said}" if len(of_series) > 1 else said)
+
+
+def _basis(findings: Findings) -> Iterator[tuple[str, str]]:
+    """Yield what the paragraphs name besides sizes, as names and values."""
+    rows = findings.rows("evidence")
+    if not rows:
+        return
+    machine, known = dict(findings.machine), dict(findings.provenance)
+    facts = {
+        "program": f"'{findings.program}'" if findings.program else f"the training '{findings.title}'",
+        "target": f"an efficiency of at least {text.percent(rows[0].target)}",
+        "launches": messages.launched(rows),
+        "±": "half of a 95% interval",
+        "equal": f"less than {EQUAL:.0%} apart",
+        "work": rows[0].units and messages.work(rows[0], rows[0].units),
+        "CPU": machine.get("CPU"),
+        "hosts": machine.get("Hosts"),
+        "MPI": machine.get("MPI"),
+        "BLAS": machine.get("BLAS"),
+        "system": known.get("kernel"),
+        "pscale": known.get("packages.pscale") and f"pscale {known['packages.pscale']}",
+    }
+    yield from ((name, value) for name, value in facts.items() if value)
+    verdicts = {row.series: row for row in findings.rows("verdicts")}
+    yield from ((_limit(name), messages.limit(verdicts[name])) for name in _sizes_of_series(findings))
+
+
+def _limit(name: str) -> str:
+    return f"limit of {name}" if name else "limit"
+
+
+def _evidence(findings: Findings) -> Iterator[Table]:
+    """Yield every size, and what the figures rest on."""
+    rows = findings.rows("evidence")
+    if not rows:
+        return
+    first = rows[0]
+    columns: Columns = (
+        *([Column("series", fold=True, get="series")] if len(_sizes_of_series(findings)) > 1 else []),
+        "ranks",
+        *(["threads"] if any(row.threads > 1 for row in rows) else []),
+        "nodes",
+        Column(first.timed, text.duration, get=_time),
+        Column("speed-up", get="speedup"),
+        Column("efficiency", text.percent, band=True, get=_efficiency),
+        Column(f"≥ {text.percent(first.target)}", get=lambda row: _TARGET.get(row.answer, row.answer)),
+        Column("core-h", text.number_3, get="core_hours"),
+        Column("work", text.number_3, get="units_core_hours"),
+        Column("to decide", fold=True, wide=True, get=lambda row: row.to_decide or None),
+    )
+    caption = f"base: the smallest size measured; core-h: core-hours for {messages.work(first, first.per)}"
+    if first.units:
+        caption += f"; work: core-hours for {messages.work(first, first.units)}"
+    yield from listed(
+        "Evidence by size",
+        rows,
+        columns,
+        caption=caption,
+        filled=True,
+        tone=lambda row: "base" if row.base else "",
+    )
+    basis = (Column("basis", get=lambda fact: fact[0]), Column("value", fold=True, get=lambda fact: fact[1]))
+    yield from listed("Basis of the evidence", _basis(findings), basis)
+
+
+def _time(row: Row) -> Written:
+    return Written(row.step_s.value, messages.spread(row.step_s))
+
+
+def _efficiency(row: Row) -> Written:
+    known = row.efficiency
+    return Written(known.value, text.percent(known.value) if row.base else messages.efficiency(known))
+
+
+def _evidence_blocks(context: Context) -> Sequence[Block]:
+    said = tuple(paragraphs(context.findings))
+    if not said:
+        return []
+    (sizes, _), basis = _evidence(context.findings), _basis(context.findings)
+    return [
+        *(Words(title="", lines=(paragraph,)) for paragraph in said),
+        *context.listings([sizes], EVIDENCE.name, *EVIDENCE.files),
+        *picture(context, EVIDENCE.figure, []),
+        Facts(title="Basis", items=tuple((name, text.clean(value)) for name, value in basis)),
+    ]
+
+
+def evidence_figure(findings: Findings) -> Figure | None:
+    """Draw the time and the efficiency of every size; None without sizes."""
+    series = _sizes_of_series(findings)
+    return of_sizes(findings, series, "Step time", "Efficiency") if series else None
+
+
+EVIDENCE = Topic(
+    name="evidence",
+    title="Evidence",
+    lead="For a proposal for compute time: how far the program scales, and what its work costs.",
+    paragraphs=paragraphs,
+    tables=_evidence,
+    files=("evidence",),
+    figure=TopicFigure(
+        name="evidence",
+        title="Step time and efficiency by size",
+        description="Two panels over the number of cores: step time on logarithmic axes beside ideal scaling "
+        "from the smallest size, and efficiency beside the target; each size with its 95% interval.",
+        draw=evidence_figure,
+    ),
+    blocks=_evidence_blocks,
 )

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pscale.analysis import text
 from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
-from pscale.report import text
-from pscale.report.figure_style import INK, KINDS, narrow, sized, wrapped
-from pscale.report.table import Column, Columns, Table, Value, listed
-from pscale.report.topics.topic import Topic, TopicFigure, case_column
-from pscale.report.vector import mark
+from pscale.report.blocks import Topic, TopicFigure
+from pscale.report.figure_style import INK, KINDS, mark, narrow, sized, wrapped
+from pscale.report.table import CASE, Column, Columns, Table, Value, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,7 +47,7 @@ def _columns(findings: Findings) -> Columns:
         return lambda call: getattr(bares.get((call.case, call.axis, call.verb)), name, None)
 
     return (
-        case_column(findings),
+        CASE,
         "axis",
         Column("verb", get=lambda call: call.verb.replace("_", "-")),
         Column("calls", text.number_3, wide=True, get="count"),
@@ -60,7 +59,7 @@ def _columns(findings: Findings) -> Columns:
         Column(get="exposed_s", wide=True),
         Column("B/s", text.rate, get=lambda call: call.bytes_per_s if call.bytes else None),
         Column("bare B/s", text.rate, wide=True, get=bare("bytes_per_s")),
-        Column("of bare", text.percent, get=bare("share")),
+        Column("of bare", text.percent_0, get=bare("share")),
     )
 
 
@@ -74,13 +73,18 @@ def figure(findings: Findings) -> Figure | None:
     if not bars:
         return None
     height = _ROW * (len(bars) + len(heads)) + _HEAD
-    figure = drawing.canvas(9.2, 2 * height if narrow() else height, text.heading(findings))
+    figure = drawing.canvas(9.2, 2 * height if narrow() else height, findings.heading)
     left, right = figure.subplots(*((2, 1) if narrow() else (1, 2)), sharey=True)
     title = "bytes" if heads else wrapped(f"bytes: {groups[0][0]}", 50, most=1)
     _panel(left, bars, title, lambda call: (call.bytes, text.size_of(call.bytes)))
     bare = {(each.case, each.axis, each.verb): each.bytes_per_s for each in findings.rows("bare")}
     title = "achieved bandwidth" + (" (mark: of the verb by itself)" if bare else "")
-    _panel(right, bars, title, lambda call: (call.bytes_per_s, text.rate(call.bytes_per_s, "B/s")), bare)
+
+    def bandwidth(call: Row) -> tuple[float | None, str]:
+        known = call.bytes_per_s
+        return known, text.MISSING if known is None else text.rate(known, "B/s")
+
+    _panel(right, bars, title, bandwidth, bare)
     for axes in (left, right) if narrow() else (left,):
         for place, label in heads.items():
             name = wrapped(label, 88 if narrow() else 56, most=1)
@@ -106,7 +110,7 @@ def _groups(findings: Findings) -> list[Group]:
         [[point] for point in findings.rows("cases")] if findings.side_by_side else findings.series.values()
     ):
         sending = [point for point in points if point.case in of_case]
-        groups += [(text.label(point), of_case[point.case]) for point in sending[-1:]]
+        groups += [(text.clean(point.label), of_case[point.case]) for point in sending[-1:]]
     return groups
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from pscale.analysis import messages, text
 from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import grouped
-from pscale.report import text
-from pscale.report.blocks import Bands, Block, Context, Listing
-from pscale.report.table import Column, Columns, Table, TableRow, listed
+from pscale.report.blocks import Bands, Block, Context, Listing, Topic
+from pscale.report.table import CASE, Column, Columns, Table, TableRow, listed
 from pscale.report.topics.cases import size_column, size_tone
 from pscale.report.topics.headline import lost_time
-from pscale.report.topics.topic import Topic, case_column
 
 _NAMES = {  # short ones for columns; the numbers of the others are places in the product
     "overall": ("overall", "1 overall"),
@@ -46,7 +45,7 @@ def _by_case(findings: Findings) -> Iterator[Table]:
     found = findings.of_case("efficiency")
     factors = _factors(found.values())
     columns = (
-        Column("case", fold=True, get="label") if findings.side_by_side else size_column(findings),
+        CASE if findings.side_by_side else size_column(findings),
         *(_column(factor, lambda point: found[point.case]) for factor in factors),
         Column(
             "95% interval",
@@ -57,7 +56,7 @@ def _by_case(findings: Findings) -> Iterator[Table]:
         ),
     )
     for series, measured in _groups(findings):
-        title = text.titled("Efficiency", series, findings)
+        title = findings.titled("Efficiency", series)
         caption = f"{_product(factors)}; 95% interval: of parallel"
         yield from listed(title, measured, columns, caption=caption, tone=size_tone)
 
@@ -66,7 +65,7 @@ def _column(factor: str, tree: Callable[[Any], Row] = lambda tree: tree) -> Colu
     """Return the column of a factor; `tree` finds it for a row."""
     return Column(
         _NAMES[factor][0],
-        text.percent_1,
+        text.percent,
         wide=factor in _WIDE,
         band=factor != "unaccounted",
         get=lambda row: getattr(tree(row), factor),
@@ -107,7 +106,7 @@ def _parts(findings: Findings) -> Iterator[Table]:
 
 def _by_phase(findings: Findings, points: Sequence[Row]) -> Iterator[Table]:
     columns: Columns = (
-        case_column(findings),
+        CASE,
         "phase",
         "of_step",
         *map(_column, _OF_PART),
@@ -129,11 +128,11 @@ def _by_axis(findings: Findings, points: Sequence[Row]) -> Iterator[Table]:
     factors = [name for name in _OF_PART[:-1] if name in _factors(findings.rows("axes"))]
     found = {case: trees for case, trees in findings.by_case("axes").items() if len(trees) > 1}
     rows = [tree for point in points for tree in _worst_first(found.get(point.case, ()))]
-    least = f"; others: the least of those with at least {text.percent_1(_SLIGHT)}"
+    least = f"; others: the least of those with at least {text.percent(_SLIGHT)}"
     return listed(
         "Efficiency by axis",
         rows,
-        (case_column(findings), "axis", *map(_column, factors)),
+        (CASE, "axis", *map(_column, factors)),
         caption="as if the other axes were free; balance: of the ranks along the axis"
         + (least if any(tree.axis.endswith(_OTHERS) for tree in rows) else ""),
         grouped=True,
@@ -177,14 +176,15 @@ def _tree(context: Context, series: str, points: Sequence[Row]) -> Listing:
     for name in factors:
         values = [getattr(found[point.case], name) for point in points]
         if name == "unaccounted":  # a loss: in words, so that it gets no band of an efficiency
-            values = [text.percent_1(value) for value in values]
+            values = [text.MISSING if value is None else text.percent(value) for value in values]
         rows.append(("base" if name == "overall" else "", (_NAMES[name][1], *values)))
     sizes = (
-        Column(text.size(point), text.percent_1, band=True, bounded=True, case=point.case) for point in points
+        Column(messages.short_size(point), text.percent, band=True, bounded=True, case=point.case)
+        for point in points
     )
     intervals = any(getattr(value, "low", None) is not None for _, row in rows for value in row)
     table = Table(
-        title=text.titled("Efficiency tree", series, context.findings),
+        title=context.findings.titled("Efficiency tree", series),
         columns=(Column(f"factor, at … {unit}"), *sizes),
         rows=tuple(rows),
         caption=f"{_product(factors)}.{' Small: 95% intervals.' * intervals}",

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from pscale.analysis import messages
+from pscale.analysis import messages, text
 from pscale.analysis.columns import Row
 from pscale.analysis.efficiency import LOSSES
 from pscale.analysis.findings import Findings
 from pscale.analysis.messages import EVERY, scaled, size
 from pscale.analysis.stats import Estimate
-from pscale.report import text
-from pscale.report.blocks import Block, Context, Headlines, Part, Stack, Tile, Tiles, band
+from pscale.report.blocks import Block, Context, Headlines, Part, Stack, Tile, Tiles, Topic, band, show
 from pscale.report.figure_style import CAUSES, KINDS
-from pscale.report.table import Column, Table, TableRow, Value, Written, listed
+from pscale.report.table import CASE, Column, Table, TableRow, Value, Written, listed
 from pscale.report.topics.cases import size_column, size_tone
 from pscale.report.topics.problems import concerns
-from pscale.report.topics.topic import Topic
 
 _SENTENCES = 4  # series or groups described in sentences; of more series an overview, and these are folded
 _FOLDED = 50
@@ -43,41 +41,34 @@ def tables(findings: Findings) -> Iterator[Table]:
     yield from _delay_costs(findings)
 
 
-def _splits(findings: Findings) -> Iterator[Table]:
-    """Yield the splits of the same cores, fastest first."""
-    columns = (
-        Column("cores", str, get="cores"),
-        Column("split", fold=True, get="name"),
-        Column("step", text.duration, get="step_s"),
-        Column("× fastest", text.number_3, get="ratio"),
-        Column("95% interval", text.ratio_interval, interval=True, get=_beside_fastest),
-        Column("its cores lose", fold=True, get=lambda split: split.lost or None),
-        Column("to decide", fold=True, get=lambda split: messages.need(split) or None),
-    )
-    splits, files = findings.rows("splits"), ("splits",)
-    yield from listed("Splits of the same cores", splits, columns, grouped=True, filled=True, files=files)
-
-
-def _beside_fastest(split: Row) -> Value:
-    return "" if not split.answer else split.ratio
-
-
-def _delay_costs(findings: Findings) -> Iterator[Table]:
-    """Yield what injected delays cost."""
-    columns = (
-        Column("injected", fold=True, get="injected"),
-        *(
-            Column(name, text.duration, get=get)
-            for name, get in (("mean step", "step_s"), ("healthy", "healthy_s"))
-        ),
-        Column("change", text.change, get="change"),
-        Column("95% interval", text.change_interval, interval=True, get="change"),
+_splits = show(
+    "Splits of the same cores",
+    "splits",
+    (
+        *("cores", Column("split", fold=True, get="name"), Column(write=text.duration, get="step_s")),
+        Column("× fastest", get="ratio"),
+        Column("95% interval", text.ratio_interval, interval=True, get=lambda row: row.answer and row.ratio),
+        Column("its cores lose", fold=True, get=lambda row: row.lost or None),
+        Column("to decide", fold=True, get=lambda row: messages.need(row) or None),
+    ),
+    grouped=True,
+    filled=True,
+    files=("splits",),
+)
+_delay_costs = show(
+    "Cost of injected delays",
+    "delay_costs",
+    (
+        Column(get="injected", fold=True),
+        *(Column("mean step", text.duration, get="step_s"), Column(write=text.duration, get="healthy_s")),
+        *("change", Column(get="change", interval=True)),
         Column("delay", text.duration, get="injected_s"),
-        Column("of the delay", text.percent_1, get="passed_on"),
-    )
-    caption = "delay: per step, of the most delayed rank; of the delay: by how much the step is longer"
-    costs, files = findings.rows("delay_costs"), ("delay_costs",)
-    yield from listed("Cost of injected delays", costs, columns, caption=caption, filled=True, files=files)
+        Column("of the delay", get="passed_on"),
+    ),
+    caption="delay: per step, of the most delayed rank; of the delay: by how much the step is longer",
+    filled=True,
+    files=("delay_costs",),
+)
 
 
 def lost_time(findings: Findings) -> Iterator[Table]:
@@ -89,9 +80,9 @@ def lost_time(findings: Findings) -> Iterator[Table]:
     points = [point for point in findings.rows("cases") if point.case in found]
     kept = [name for name in COLOURS if any(_is_seen(getattr(each, name)) for each in found.values())]
     columns = (
-        Column("case", fold=True, get="label") if len(findings.series) > 1 else size_column(findings),
+        CASE if len(findings.series) > 1 else size_column(findings),
         *(
-            Column(_NAMES[name], text.percent_1, wide=name == "unaccounted", get=_share(found, name))
+            Column(_NAMES[name], text.percent, wide=name == "unaccounted", get=_share(found, name))
             for name in kept
         ),
         Column("to decide", fold=True, wide=True, get=lambda point: needs.get(point.case)),
@@ -107,16 +98,16 @@ def lost_time(findings: Findings) -> Iterator[Table]:
 
 
 def _share(found: Mapping[str, Row], name: str) -> Callable[[Row], Value]:
-    return lambda point: _written(found[point.case], name)
+    def written(point: Row) -> Value:
+        losses = found[point.case]
+        share = getattr(losses, name)
+        return share and Written(share.value, messages.loss(losses, name))
+
+    return written
 
 
 def _is_seen(share: Estimate | None) -> bool:
     return share is not None and share.value >= _VISIBLE
-
-
-def _written(losses: Row, name: str) -> Written | None:
-    share = getattr(losses, name)
-    return share and Written(share.value, messages.loss(losses, name))
 
 
 def _blocks(context: Context) -> Sequence[Block]:
@@ -173,8 +164,8 @@ def _series(findings: Findings) -> Table:
         title="Every series",
         columns=(
             *(Column("series", fold=True), Column("largest case", str), Column("step", text.duration)),
-            Column("efficiency", text.percent_1, band=True, bounded=True),
-            *(Column("largest loss"), Column("of the step", text.percent_1)),
+            Column("efficiency", text.percent, band=True, bounded=True),
+            *(Column("largest loss"), Column("of the step", text.percent)),
         ),
         rows=tuple(rows),
     )
@@ -185,18 +176,19 @@ def _tiles(findings: Findings, point: Row) -> Iterator[Tile]:
     if (known := point.efficiency) and not point.base:
         yield Tile(
             name=f"Efficiency {at}",
-            value=text.percent(known.value, 1),
+            value=text.percent(known.value),
             note=_interval(known, text.percent_interval(known)),
             band=band(known.value),
         )
     if (known := point.speedup) and not point.base:
+        base = next((size(each) for each in findings.series[point.series] if each.base), "none")
         yield Tile(
             name="Speed-up",
-            value=f"{text.number(known.value, 3)}×",
-            note=f"{at}; base: {_base(findings, point)}",
+            value=f"{text.number_3(known.value)}×",
+            note=f"{at}; base: {base}",
         )
     if point.step_s:
-        value, _, unit = text.duration(point.step_s.value).partition(" ")
+        value, unit = text.amount(point.step_s.value)
         note = _interval(point.step_s, text.duration_interval(point.step_s))
         yield Tile(name=f"Step {at}", value=value, unit=unit, note=note)
     if rate := point.samples_per_s:
@@ -205,13 +197,9 @@ def _tiles(findings: Findings, point: Row) -> Iterator[Tile]:
     if point.peak_fraction:
         yield Tile(
             name="Of peak",
-            value=text.percent(point.peak_fraction),
+            value=text.percent_0(point.peak_fraction),
             note="of the matrix-product peak, in the same job",
         )
-
-
-def _base(findings: Findings, point: Row) -> str:
-    return next((size(each) for each in findings.series[point.series] if each.base), "none")
 
 
 def _interval(known: Estimate, bounds: str) -> str:
@@ -230,7 +218,7 @@ def _stacks(findings: Findings, points: list[Row]) -> Iterator[Stack]:
         if point.case in found:
             parts = tuple(_parts(found[point.case], steps_s.get(point.case)))
             said = ", ".join(f"{part.name} {part.text}" for part in parts)
-            named = text.label(point) if len(points) > 1 else size(point)
+            named = text.clean(point.label) if len(points) > 1 else size(point)
             yield Stack(title=f"Where a step at {named} goes", description=said, parts=parts)
 
 
@@ -245,7 +233,7 @@ def _parts(losses: Row, step_s: float | None) -> Iterator[Part]:
             kind=name,
             name=_NAMES[name],
             share=part,
-            text=text.percent(part, 1),
+            text=text.percent(part),
             time=text.duration_3(part * step_s) if step_s else "",
             lost=(begins / lost, before / lost) if name != "useful" else None,
         )

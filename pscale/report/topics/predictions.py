@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pscale.analysis import messages
+from pscale.analysis import messages, text
 from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import grouped
 from pscale.analysis.stats import Estimate
-from pscale.report import text
+from pscale.report.blocks import Topic, show
 from pscale.report.figure_style import Colour
-from pscale.report.table import Column, Columns, Table, Written, listed
-from pscale.report.topics.topic import Topic, case_column
+from pscale.report.table import CASE, Column, Columns, Table, Written, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +56,7 @@ def tables(findings: Findings) -> Iterator[Table]:
     for model in findings.rows("models"):
         rows = projected.get(model.model, [])
         made = [row for row in rows if row.step_s]
-        title = text.titled("Predicted step", model.series, findings)
+        title = findings.titled("Predicted step", model.series)
         caption = " ".join(messages.projections(made))
         yield from listed(title, made, _PROJECTED, caption=caption, files=("projections", "law_predictions"))
         if model.model in laws:
@@ -77,7 +76,7 @@ def _fitted(model: Row, laws: Sequence[Row], predicted: Sequence[Row], findings:
         Column("part", get="part"),
         Column("T(p)", fold=True, get="formula"),
         Column("R²", text.number, wide=True, get="r_squared"),
-        Column("error", text.percent_1, wide=True, get="error"),
+        Column("error", text.percent, wide=True, get="error"),
         *(
             Column(name, _time, interval=True, get=_at(times, row.size))
             for name, row in zip(names, steps, strict=True)
@@ -85,7 +84,7 @@ def _fitted(model: Row, laws: Sequence[Row], predicted: Sequence[Row], findings:
     )
     title = f"Model (p: {model.unit}; at {' and '.join(names)})"
     if model.scaling:
-        title = text.titled(title, model.series, findings)
+        title = findings.titled(title, model.series)
     elif model.series:
         title = f"{title}: {text.clean(model.series)}"
     named = [row for row in findings.rows("named_laws") if row.model == model.model]
@@ -137,7 +136,7 @@ def _beside_measured(findings: Findings) -> Iterator[Table]:
         return lambda row: _both(times.get((row.case, kind)))
 
     columns: Columns = (
-        case_column(findings),
+        CASE,
         "predicted_s",
         Column("90% of launches", str, get=_launches_bounds),
         "measured_s",
@@ -164,18 +163,6 @@ def _both(row: Row | None) -> Written | None:
     return Written(row.predicted_s, f"{text.duration_3(row.predicted_s)} → {measured}")
 
 
-def _what_ifs(findings: Findings) -> Iterator[Table]:
-    """Yield the mean step of every traced case on the networks that were asked about."""
-    columns: Columns = (
-        case_column(findings),
-        Column(fold=True, get="network"),
-        *(Column(write=text.duration, get=name) for name in ("measured_s", "replayed_s", "expected_s")),
-        "change",
-    )
-    caption = "replayed: on the original network; expected: on the other; change: from replayed"
-    return listed("What if (mean step)", findings.rows("what_if"), columns, caption=caption)
-
-
 MODELS = Topic(
     name="models",
     title="Model",
@@ -194,6 +181,15 @@ WHAT_IF = Topic(
     name="what-if",
     title="What if",
     lead="The recorded steps, replayed on other networks.",
-    tables=_what_ifs,
+    tables=show(
+        "What if (mean step)",
+        "what_if",
+        (
+            *(CASE, Column(fold=True, get="network")),
+            *(Column(write=text.duration, get=name) for name in ("measured_s", "replayed_s", "expected_s")),
+            "change",
+        ),
+        caption="replayed: on the original network; expected: on the other; change: from replayed",
+    ),
     files=("what_if",),
 )

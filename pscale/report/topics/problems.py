@@ -1,19 +1,18 @@
-"""Caveats: launches without a result, expectations that do not hold, warnings."""
+"""Caveats, and what made the figures: launches without a result, expectations, warnings, provenance."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from pscale.analysis import text
 from pscale.analysis.columns import Row
 from pscale.analysis.expect import Answer
 from pscale.analysis.findings import Findings
-from pscale.analysis.interference import NOTICED
+from pscale.analysis.resources import NOTICED
 from pscale.analysis.scaling import FINE
 from pscale.config.metrics import METRICS, unit_of
-from pscale.report import text
-from pscale.report.blocks import MOST_ROWS, Block, Context, Words
-from pscale.report.table import Column, Table, Tone, Value, Written, listed
-from pscale.report.topics.topic import Topic, case_column
+from pscale.report.blocks import MOST_ROWS, Block, Context, Downloads, Facts, Quote, Topic, Words, show
+from pscale.report.table import CASE, Column, Table, Tone, Value, Written, listed
 
 _OF_ONE_CASE = {"straggler", "injected"}  # warnings that name a rank, a phase, a purpose
 _TONES: dict[Answer, Tone] = {"holds": "good", "falls short": "bad", "undecided": "pending", "unknown": "bad"}
@@ -27,24 +26,27 @@ def tables(findings: Findings) -> Iterator[Table]:
     yield from expectations(findings)
 
 
-def failures(findings: Findings) -> Iterator[Table]:
-    """Yield the launches that did not end well, with their reasons."""
-    columns = (
-        Column("case", fold=True, get="label"),
+failures = show(
+    "Failed and invalid launches",
+    "failures",
+    (
+        CASE,
         Column("status", fold=True, get="status"),
         Column("launches", fold=True, get=lambda each: ", ".join(f"#{at + 1}" for at in each.repeats)),
         Column("reason", fold=True, get="reason"),
-    )
-    return listed("Failed and invalid launches", findings.rows("failures"), columns, tone=lambda _: "bad")
-
-
-def _interference(findings: Findings) -> Iterator[Table]:
-    """Yield the cases from whose cores others took so much that it is worth a word."""
-    names = {"other processes": "others", "hypervisor": "steal", "limit": "limit", "off core": "off_core"}
-    columns = (case_column(findings), *(Column(name, text.percent_1, get=get) for name, get in names.items()))
-    caption = "shares of core time; off core: ranks had no core, or their threads shared one"
-    noticed = [each for each in findings.rows("interference") if each.share >= NOTICED]
-    yield from listed("Interference", noticed, columns, caption=caption)
+    ),
+    tone=lambda _: "bad",
+)
+_interference = show(
+    "Interference",
+    "interference",
+    (
+        *(CASE, Column("other processes", get="others"), Column("hypervisor", get="steal")),
+        *("limit", "off_core"),
+    ),
+    caption="shares of core time; off core: ranks had no core, or their threads shared one",
+    only=lambda row: row.share >= NOTICED,
+)
 
 
 def expectations(findings: Findings) -> Iterator[Table]:
@@ -54,8 +56,10 @@ def expectations(findings: Findings) -> Iterator[Table]:
         Column("metric", get="metric"),
         Column("measured", str, get=lambda each: Written(each.value and each.value.value, measured(each))),
         Column("95% interval", str, wide=True, get=_interval),
-        Column("reference", str, get=_reference),
-        Column("bounds", str, get=_bounds),
+        Column("reference", str, get=lambda row: _value(row, row.reference)),
+        Column(
+            "bounds", str, get=lambda row: Written(row.upper if row.lower is None else row.lower, bounds(row))
+        ),
         Column("verdict", fold=True, get=lambda each: f"{_SIGNS[each.answer]} {each.text}"),
         Column("to decide", fold=True, get=lambda each: each.to_decide or None),
     )
@@ -71,20 +75,12 @@ _WRITTEN: dict[str, Callable[[float], str]] = {  # metrics in their own unit, as
     "samples_per_s": text.rate,
     "tokens_per_s": text.rate,
     "gflops": text.number_3,
-    "peak_fraction": text.percent,
+    "peak_fraction": text.percent_0,
 }
 
 
 def _interval(each: Row) -> Value:
     return Written(each.value.low, said) if each.value and (said := interval(each)) else None
-
-
-def _bounds(each: Row) -> Value:
-    return Written(each.upper if each.lower is None else each.lower, bounds(each))
-
-
-def _reference(each: Row) -> Value:
-    return None if each.reference is None else Written(each.reference, _written(each, each.reference))
 
 
 def measured(entry: Row) -> str:
@@ -108,14 +104,18 @@ def interval(entry: Row) -> str:
     return f"{_written(entry, value.low)}–{_written(entry, value.high)}"
 
 
+def _value(entry: Row, value: float | None) -> Value:
+    return None if value is None else Written(value, _written(entry, value))
+
+
 def _written(entry: Row, value: float) -> str:
     """Return a number as the other tables write it, or in the unit that a suite asks for."""
     if entry.metric not in METRICS:
         return f"{text.number(value)} {entry.unit}".rstrip()
     if entry.unit == unit_of(entry.metric):
-        share = text.percent_1 if entry.unit == "1" else text.number
+        share = text.percent if entry.unit == "1" else text.number
         return _WRITTEN.get(entry.metric, share)(value)
-    return text.percent_1(value / 100) if entry.unit == "%" else f"{text.number(value)} {entry.unit}"
+    return text.percent(value / 100) if entry.unit == "%" else f"{text.number(value)} {entry.unit}"
 
 
 def warnings(found: Sequence[Row]) -> list[tuple[str, str]]:
@@ -176,12 +176,13 @@ def _blocks(context: Context) -> Sequence[Block]:
     return [*blocks, Words(title="Notes", lines=findings.notes)] if findings.notes else blocks
 
 
-def _absent(findings: Findings) -> Iterator[Table]:
-    """Yield cases that were left out by a rule, or are pending."""
-    names = {"case": "label", "status": "status", "reason": "reason"}
-    columns = [Column(name, fold=True, get=get) for name, get in names.items()]
-    absent = [point for point in findings.rows("cases") if point.status in ("pending", *FINE[1:])]
-    return listed("Cases that were not started", absent, columns, tone=lambda _: "pending")
+_absent = show(
+    "Cases that were not started",
+    "cases",
+    (CASE, *(Column(get=name, fold=True) for name in ("status", "reason"))),
+    only=lambda point: point.status in ("pending", *FINE[1:]),
+    tone=lambda _: "pending",
+)
 
 
 def _warnings(findings: Findings) -> Iterator[Table]:
@@ -195,10 +196,39 @@ def _warnings(findings: Findings) -> Iterator[Table]:
     return listed("Warnings", about, columns, case=lambda said: cases.get(said[0], ""))
 
 
-TOPIC = Topic(
+PROBLEMS = Topic(
     name="problems",
     title="Caveats",
     lead="Check these before relying on the results. Failed and invalid launches are in no average.",
     tables=tables,
     blocks=_blocks,
+)
+
+
+# What made the figures
+
+
+def _provenance(context: Context) -> Sequence[Block]:
+    """Return where the run comes from, and what no other topic has: this one is the last."""
+    findings = context.findings
+    first = (("Run", findings.run), ("Suite", findings.suite), ("Launches", f"{findings.launches}"))
+    blocks: list[Block] = [Facts(title="This run", items=_clean((*first, *findings.machine)))]
+    if findings.provenance:
+        blocks.append(Facts(title="Environment", items=_clean(findings.provenance), folded=True))
+    if findings.given:
+        blocks.append(Quote(title="The suite", text=findings.given))
+    if others := context.others():
+        blocks.append(Downloads(title="Tables for programs alone", files=others))
+    return blocks
+
+
+def _clean(items: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((text.clean(name), text.clean(value)) for name, value in items if value)
+
+
+PROVENANCE = Topic(
+    name="provenance",
+    title="Provenance",
+    lead="Machine, software and suite behind these results.",
+    blocks=_provenance,
 )

@@ -6,17 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pscale.analysis import text
 from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import grouped
-from pscale.analysis.memory import by_kind
+from pscale.analysis.resources import by_kind
 from pscale.config.metrics import MEMORY_KINDS as KINDS
-from pscale.report import text
-from pscale.report.figure_style import INK, QUIET
+from pscale.report.blocks import Topic, TopicFigure
+from pscale.report.figure_style import INK, QUIET, mark
 from pscale.report.figure_style import MEMORY as COLOURS
-from pscale.report.table import Column, Columns, Table, Value, Written, listed
-from pscale.report.topics.topic import Topic, TopicFigure, case_column
-from pscale.report.vector import mark
+from pscale.report.table import CASE, Column, Columns, Table, Value, Written, listed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,7 +29,7 @@ _BANDWIDTHS: Columns = (
     Column(wide=True, get="most_s"),
     Column("algorithm B/s", get="algorithm_bytes_per_s"),
     Column("bus B/s", get="bus_bytes_per_s"),
-    Column(write=text.percent, get="hidden"),
+    Column(write=text.percent_0, get="hidden"),
 )
 _MOST_THREADS = 8  # threads that are listed one by one
 _SAME = 0.005  # counted and predicted are written as one number up to here
@@ -54,7 +53,7 @@ def _bandwidths(findings: Findings) -> Iterator[Table]:
 
 def _efficiency(time: Row) -> Value:
     most = "≤ " if time.spins and time.threads > 1 else ""
-    return Written(time.efficiency, f"{most}{text.percent_1(time.efficiency)}")
+    return Written(time.efficiency, f"{most}{text.percent(time.efficiency)}")
 
 
 def _threads(findings: Findings) -> Iterator[Table]:
@@ -63,8 +62,8 @@ def _threads(findings: Findings) -> Iterator[Table]:
     if not any(time.threads > 1 for time in times):
         return
     columns: Columns = (
-        case_column(findings),
-        Column("efficiency", text.percent_1, band=True, get=_efficiency),
+        CASE,
+        Column("efficiency", text.percent, band=True, get=_efficiency),
         Column("in MPI", get="in_mpi"),
         "single",
         Column("imbal.", get="imbalance"),
@@ -90,7 +89,7 @@ def _memory(findings: Findings) -> Iterator[Table]:
     """Yield what the fullest rank of every case holds: predicted, counted, measured."""
     rows = findings.rows("memory")
     columns: Columns = (
-        case_column(findings),
+        CASE,
         *(Column(kind, text.size_of, wide=True, get=_sizes(kind)) for kind in KINDS),
         "predicted_bytes",
         Column(
@@ -98,9 +97,11 @@ def _memory(findings: Findings) -> Iterator[Table]:
         ),
         "measured_bytes",
         Column("libraries", get="library_bytes"),
-        Column("of predicted", text.percent, get=_ratio),
+        Column("of predicted", text.percent_0, get=_ratio),
         Column("in a file", text.size_of, get=_in_a_file),
-        Column("recomputed FLOPs", text.percent, get=lambda each: findings.case(each.case).recomputed_share),
+        Column(
+            "recomputed FLOPs", text.percent_0, get=lambda each: findings.case(each.case).recomputed_share
+        ),
     )
     for table in listed(
         "Memory of the fullest rank",
@@ -149,7 +150,7 @@ def _both(known: float | None, counted: float | None, predicted: float | None, s
     """Return a size; where the counted one is not the predicted one, both."""
     if counted is None or predicted is None or abs(counted - predicted) <= same * max(counted, predicted):
         return known
-    return Written(known, f"{text.size_of(known)} ({text.size_of(predicted)})")
+    return None if known is None else Written(known, f"{text.size_of(known)} ({text.size_of(predicted)})")
 
 
 def figure(findings: Findings) -> Figure | None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pscale.analysis import text
 from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
-from pscale.report import text
-from pscale.report.figure_style import INK, QUIET, Colour, describe, narrow, sized, wrapped
+from pscale.report.blocks import Topic, TopicFigure
+from pscale.report.figure_style import INK, QUIET, Colour, describe, mark, narrow, sized, wrapped
 from pscale.report.table import Column, Table, listed
-from pscale.report.topics.topic import Topic, TopicFigure
-from pscale.report.vector import mark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +57,7 @@ def tables(findings: Findings) -> Iterator[Table]:
         Column("GFLOP/s", get="gflops"),
         Column("GB/s", text.number_3, get="gb_s"),
         Column("roof", get="roof_gflops"),
-        Column("of roof", text.percent, get="roof_share"),
+        Column("of roof", text.percent_0, get="roof_share"),
         Column("bound", get=lambda each: each.bound or None),
     )
     yield from listed(
@@ -119,10 +118,10 @@ def _name(part: Row) -> str:
 
 
 def _reached(part: Row) -> str:
-    said = f"{text.percent_1(part.time_share)} in {part.phase}"
+    said = f"{text.percent(part.time_share)} in {part.phase}"
     if part.roof_share is None:
         return said
-    return f"{said}, at {text.percent(part.roof_share)} of its roof ({part.bound} bound)"
+    return f"{said}, at {text.percent_0(part.roof_share)} of its roof ({part.bound} bound)"
 
 
 def figure(findings: Findings) -> Figure | None:
@@ -132,7 +131,7 @@ def figure(findings: Findings) -> Figure | None:
     found = [each for each in _largest(findings) if each.roof_gflops and each.gflops]
     if not found:
         return None
-    figure = drawing.canvas(9.2, 6.6 if narrow() else 4.6, text.heading(findings))
+    figure = drawing.canvas(9.2, 6.6 if narrow() else 4.6, findings.heading)
     axes = figure.subplots()
     axes.set(xscale="log", yscale="log")
     name = wrapped(findings.case(found[0].case).label, 60, most=1)
@@ -152,7 +151,7 @@ def figure(findings: Findings) -> Figure | None:
             zorder=5,
         )
         said = f"{_name(each)} in {each.phase}: {text.number_3(each.gflops)} GFLOP/s, "
-        said += f"{text.number_3(each.intensity)} FLOP/byte, {text.percent(each.time_share)} of the time"
+        said += f"{text.number_3(each.intensity)} FLOP/byte, {text.percent_0(each.time_share)} of the time"
         mark(drawn, said, each.case)
     _legend(figure, found, colours)
     _labels(axes, found[:_LABELLED], _taken(figure, axes, found))
@@ -210,7 +209,7 @@ def _labels(axes: Axes, found: Sequence[Row], taken: list[Bbox]) -> None:
         away = _radius(each)
         for further, (right, up, side) in ((far, way) for far in _FURTHER for way in _AROUND):
             words = axes.annotate(
-                f"{_name(each)} {text.percent(each.time_share)}",
+                f"{_name(each)} {text.percent_0(each.time_share)}",
                 _place(each),
                 xytext=(right * (away + sized(4) * further), up * (away + sized(6) * further)),
                 textcoords="offset points",

@@ -1,21 +1,19 @@
-"""Which of several variants is fastest: plans of the same work, and two variants over a swept number."""
+"""Cases side by side: plans, variants over a swept number, cost, figures of merit, what a choice saves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pscale.analysis import messages
+from pscale.analysis import messages, text
 from pscale.analysis.columns import Row
-from pscale.analysis.compare import RELEVANT, crossovers, decided
+from pscale.analysis.contrasts import RELEVANT, crossovers, decided
 from pscale.analysis.difference import EQUAL
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import grouped
-from pscale.report import text
-from pscale.report.figure_style import CAUSES, INK, KINDS, QUIET, Colour, describe, sized, wrapped
-from pscale.report.table import Column, Columns, Table, Tone, Written, listed
-from pscale.report.topics.topic import Topic, TopicFigure
-from pscale.report.vector import mark
+from pscale.report.blocks import Topic, TopicFigure, show
+from pscale.report.figure_style import CAUSES, INK, KINDS, QUIET, Colour, describe, mark, sized, wrapped
+from pscale.report.table import CASE, Column, Columns, Table, Written, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,17 +54,24 @@ def ranking(findings: Findings) -> Iterator[Table]:
             interval=True,
             get=lambda plan: plan.ratio if plan.answer else "",
         ),
-        Column("exchange", text.percent, wide=True, get="exchange"),
-        Column("bubble", text.percent, wide=True, get=lambda plan: plan.bubble or None),
-        *(Column(name, text.percent, wide=True, get=name) for name in ("wait", "compute")),
-        Column("copies", text.percent, wide=True, get=lambda plan: plan.copies or None),
+        Column("exchange", text.percent_0, wide=True, get="exchange"),
+        Column("bubble", text.percent_0, wide=True, get=lambda plan: plan.bubble or None),
+        *(Column(name, text.percent_0, wide=True, get=name) for name in ("wait", "compute")),
+        Column("copies", text.percent_0, wide=True, get=lambda plan: plan.copies or None),
         Column("largest loss", get=_loss),
         Column("to decide", fold=True, get=lambda plan: messages.need(plan) or None),
     )
     groups = grouped(findings.rows("ranking"), lambda plan: plan.group)
     for group, plans in groups.items():
         title = "Which plan is fastest" + (f": {text.clean(group)}" if group and len(groups) > 1 else "")
-        yield from listed(title, plans, columns, caption=_caption(plans), tone=_tone, filled=True)
+        yield from listed(
+            title,
+            plans,
+            columns,
+            caption=_caption(plans),
+            tone=lambda plan: "pending" if plan.answer == "undecided" else "good" if plan.place == 1 else "",
+            filled=True,
+        )
 
 
 def _caption(plans: Sequence[Row]) -> str:
@@ -79,10 +84,6 @@ def _caption(plans: Sequence[Row]) -> str:
         "extra compute: more than the plan that computes least": "extra" in {plan.loss for plan in plans},
     }
     return "; ".join(text for text, holds in parts.items() if holds)
-
-
-def _tone(plan: Row) -> Tone:
-    return "pending" if plan.answer == "undecided" else "good" if plan.place == 1 else ""
 
 
 def _loss(plan: Row) -> str:
@@ -98,7 +99,7 @@ def ranking_figure(findings: Findings) -> Figure | None:
     groups = grouped(findings.rows("ranking"), lambda plan: plan.group)
     most = max(3, _MOST_BARS // len(groups))
     rows = [min(most, len(plans)) for plans in groups.values()]
-    figure = drawing.canvas(9.2, _BAR * sum(rows) + _HEAD * len(rows) + _AXIS, text.heading(findings))
+    figure = drawing.canvas(9.2, _BAR * sum(rows) + _HEAD * len(rows) + _AXIS, findings.heading)
     panels = figure.subplots(len(rows), 1, height_ratios=rows, sharex=True, squeeze=False)[:, 0]
     steps_s = {case: point.step_s for case, point in findings.of_case("cases").items()}
     longest = max(steps_s[plan.case].value for plans in groups.values() for plan in plans[:most])
@@ -125,7 +126,7 @@ def _bars(axes: Axes, findings: Findings, plans: Sequence[Row], longest: float) 
     def part(plan: Row, name: str) -> drawing.Part:
         (colour, words), share, point = _PARTS[name], getattr(plan, name), findings.case(plan.case)
         time_s = share * point.step_s.value
-        hint = f"{point.label}: {words} {text.duration_3(time_s)}, {text.percent_1(share)} of the step"
+        hint = f"{point.label}: {words} {text.duration_3(time_s)}, {text.percent(share)} of the step"
         return drawing.Part(time_s, colour, hint, point.case)
 
     drawing.stacked(axes, {row: [part(plan, name) for name in _PARTS] for row, plan in enumerate(plans)})
@@ -215,7 +216,7 @@ def crossings_figure(findings: Findings) -> Figure | None:
     if not every:
         return None
     groups = every[:_MOST_PANELS]
-    figure = drawing.canvas(9.2, 3.6 * len(groups), text.heading(findings))
+    figure = drawing.canvas(9.2, 3.6 * len(groups), findings.heading)
     drawing.count_drawn(figure, len(groups), len(every), "groups")
     panels = figure.subplots(len(groups), 1, squeeze=False)[:, 0]
     for axes, rows in zip(panels, groups, strict=True):
@@ -302,4 +303,117 @@ CROSSING = Topic(
         "line at 1, where both are equally fast.",
         draw=crossings_figure,
     ),
+)
+
+
+# Cases side by side: cost, figures of merit, and what one choice saves beside the case without it
+
+ON_TIME = (
+    "NumPy has no products of 16 bits: operands are upcast to float32 and results rounded, which takes "
+    "time. Time is not what 16 bits would save on hardware that has them; bytes and memory are."
+)
+
+
+def _costs(findings: Findings) -> Iterator[Table]:
+    """Yield the cost of every measured case."""
+    rows = findings.rows("costs")
+    work = "samples" if {cost.unit for cost in rows} - {""} == {"sample"} else "units of work"
+    columns: Columns = (
+        *(CASE, "cores"),
+        Column("core time of a step", text.duration, get="core_s"),
+        Column(f"core-hours for 1M {work}", get="core_hours", write=text.number_3),
+        *(Column("cost over base", get="relative"), Column(get="relative", interval=True, wide=True)),
+    )
+    caption = "cost over base: core time for the same work, over that of the base case (1 / efficiency)"
+    caption *= any(cost.relative for cost in rows)
+    return listed("Cost", rows, columns, caption=caption, filled=True)
+
+
+COSTS = Topic(
+    name="costs",
+    title="Cost",
+    lead="Core time is cores × step time: what an allocation is charged for.",
+    tables=_costs,
+    files=("costs",),
+    rows_per_case="cases",
+)
+
+
+MERITS = Topic(
+    name="merits",
+    title="Figures of merit",
+    lead="Figures of merit printed by the program: means over launches.",
+    tables=show(
+        "Figures of merit",
+        "merits",
+        (
+            *(CASE, "figure", "value"),
+            Column("95% interval", text.number_interval, interval=True, get="value"),
+            *("unit", "better", Column(get="launches", wide=True)),
+        ),
+        grouped=True,
+        filled=True,
+    ),
+    files=("merits",),
+)
+
+
+def _over(name: str, heading: str = "×") -> Column:
+    """Return the column of a ratio to the reference."""
+    return Column(heading, get=f"{name}_ratio")
+
+
+_STEP = Column(write=text.duration, get="step_s")
+_LOSS = (Column("loss", get="loss_last"), Column("more", get="loss_more"))
+
+
+def _topic(name: str, title: str, lead: str, frame: str, *columns: Column | str, caption: str) -> Topic:
+    """Return the topic of a choice, with these columns of its frame."""
+    shown = (CASE, *columns, "answer")
+    tables = show(f"{title} (per rank and step)", frame, shown, caption=caption, filled=True)
+    return Topic(name=name, title=title, lead=lead, tables=tables, files=(frame,))
+
+
+COMPRESSION = _topic(
+    "compression",
+    "Compressed gradients",
+    "What compression saves and costs, relative to the same cases without it.",
+    "compressed",
+    *("sent_bytes", _over("sent", "× none"), _STEP, _over("step", "× none's"), "sync_compute_s", *_LOSS),
+    caption="sent: payload of all calls; × none: relative to the same case without compression; "
+    "sync compute: encoding, decoding, summing; loss: of the last measured step; "
+    "more: than without compression",
+)
+PRECISION = _topic(
+    "precision",
+    "Precision",
+    ON_TIME,
+    "precision",
+    *("sent_bytes", _over("sent"), "held_bytes", _over("held"), _STEP, _over("step"), *_LOSS),
+    caption="sent: payload of all calls; held: by the fullest rank; ×: relative to the same case in "
+    f"float32; loss: of the last measured step; more: than in float32. {ON_TIME}",
+)
+OFFLOAD = _topic(
+    "offload",
+    "Offload",
+    "What moves from memory to a file, what that saves, and what it costs.",
+    "offloaded",
+    *("memory_bytes", _over("memory", "× none"), Column("in a file", get="file_bytes")),
+    *("read_bytes", "written_bytes", Column("at", text.size_rate, wide=True, get="bytes_per_s")),
+    *(Column("moving", wide=True, get="io_s"), Column("stalled", get="stall_s")),
+    *(_STEP, _over("step", "× none's")),
+    caption="memory: peak resident memory of the fullest rank, minus that of the process without "
+    "its model; at: bytes read and written per second of the I/O thread; "
+    "stalled: wait of the step for it; × none: relative to the same case without offload",
+)
+OPTIMIZERS = _topic(
+    "optimizers",
+    "Optimizers",
+    "Loss after the same number of steps, and the cost of state and update.",
+    "optimizers",
+    *(*_LOSS, "state_bytes", "update_s", Column("computing", wide=True, get="update_compute_s"), _STEP),
+    Column("× fastest", wide=True, get="step_ratio"),
+    caption="loss: of the last measured step; more: above the lowest among cases that only differ "
+    "in optimizer and learning rate; state: of the optimizer, on the fullest rank; "
+    "update: the whole phase, including its communication; × fastest: of the same cases",
 )

@@ -11,8 +11,8 @@ from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.config import Workload
 from pscale.report.figure_style import STYLES
-from pscale.report.publish import drawing
-from pscale.report.topics.evidence import TOPIC
+from pscale.report.page import drawing
+from pscale.report.topics.cases import EVIDENCE as TOPIC
 
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e[-+]?\d+)?")
 HALO = {

@@ -20,8 +20,8 @@ from pscale.predict.engine import predict
 from pscale.predict.profile import Profile, case_of
 from pscale.report import drawing
 from pscale.report.exports import csv_tables
-from pscale.report.markdown import render_markdown
-from pscale.report.topics.cases import figure as scaling
+from pscale.report.markup import render_markdown
+from pscale.report.topics.cases import scaling_figure as scaling
 from pscale.report.topics.predictions import tables as models
 
 GALLERY = Path(__file__).parents[3] / "reports" / "gallery"

@@ -13,9 +13,8 @@ from pscale.analysis.timeline import MOST_RANKS, timeline
 from pscale.config import Plan
 from pscale.report import drawing
 from pscale.report.exports import csv_tables
-from pscale.report.page import render_page
-from pscale.report.publish import inline_figures
-from pscale.report.topics.pipeline import figure
+from pscale.report.page import inline_figures, render_page
+from pscale.report.topics.steps import timeline_figure as figure
 from pscale.runs.store import write_part
 
 MS = 1e-3

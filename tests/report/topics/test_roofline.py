@@ -9,10 +9,8 @@ from synthetic import Point, summary_of
 
 from pscale.report import drawing
 from pscale.report.exports import csv_tables, render_json
-from pscale.report.latex import render_latex
-from pscale.report.markdown import render_markdown
-from pscale.report.page import render_page
-from pscale.report.publish import draw_figures, inline_figures
+from pscale.report.markup import render_latex, render_markdown
+from pscale.report.page import draw_figures, inline_figures, render_page
 from pscale.report.topics.roofline import TOPIC, figure, tables
 
 ROOFS = {"gemm_peak_gflops": 100.0, "stream_gb_s": 20.0}  # the ridge is at 5 FLOP/byte
