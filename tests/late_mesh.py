@@ -193,7 +193,7 @@ class LateMesh(ThreadMesh):
     """The ranks of a job on late messages."""
 
     def __init__(self, switchboard, rank, *more):
-        self._outstanding, self._random = nonblocking.Outstanding(), np.random.default_rng(rank)
+        self._outstanding, self._random = nonblocking.RequestQueue(), np.random.default_rng(rank)
         super().__init__(switchboard, rank, *more)
 
     def _made(self, name, rank, board, size, recorder):

@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "runs": set(),
     "blas": set(),
     "mesh": set(),
-    "nn": set(),
+    "nn": {"blas"},
     "data": {"mesh"},
     "parallel": {"nn", "mesh"},
     "simulator": set(),
@@ -72,8 +72,8 @@ LONGEST_FUNCTION = 60  # lines, with its docstring
 BUDGETS = {  # lines and files together: they only fall
     ("analysis", "report"): (16_611, 44),
     ("cli", "launch", "suite", "config", "runs", "blas"): (20_597, 93),
-    ("mesh", "parallel", "training"): (8_446, 59),
-    ("nn",): (5_002, 36),  # with the types of numbers
+    ("mesh", "parallel", "training"): (8_431, 59),
+    ("nn",): (4_999, 36),  # with the types of numbers
 }
 STANDARD_LIBRARY_ONLY_IN = {"subprocess": {"launch", "predict"}}
 

@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from pscale.mesh import grid
 from pscale.mesh.axis import Array, Axis, Op, Pending, Recorder, Tag
-from pscale.mesh.nonblocking import AsleepComm, NonblockingCall, Outstanding, Request, progress
+from pscale.mesh.nonblocking import AsleepComm, NonblockingCall, Request, RequestQueue, progress
 from pscale.mesh.self_axis import NullRecorder, SelfAxis
 from pscale.mesh.sums import Sums, sendable
 from pscale.nn.dtypes import HALF_BYTES
@@ -49,7 +49,7 @@ class MpiMesh:
 
         self.sizes: Mapping[str, int] = dict(sizes)
         self.nodes: Sequence[int] = nodes
-        self._outstanding = Outstanding(poll_s)
+        self._outstanding = RequestQueue(poll_s)
         self.world: Axis = MpiAxis("world", waiting(comm.Dup()), NullRecorder(), self._outstanding)
         lattice = comm.Create_cart(list(sizes.values()), reorder=False)
         places = lattice.Get_coords(lattice.rank)
@@ -80,7 +80,7 @@ class MpiAxis:
     caches, and every line of code or memory that is touched comes from far away.
     """
 
-    def __init__(self, name: str, comm: MPI.Intracomm, recorder: Recorder, outstanding: Outstanding):
+    def __init__(self, name: str, comm: MPI.Intracomm, recorder: Recorder, outstanding: RequestQueue):
         self.name = name
         self.size, self.rank = comm.size, comm.rank
         self._comm, self._recorder, self._now = comm, recorder, recorder.now
@@ -280,7 +280,7 @@ def world() -> MPI.Intracomm:
 
 def world_axis() -> Axis:
     """Return all processes of this job as an axis whose calls are not timed."""
-    return MpiAxis("world", MPI.COMM_WORLD, NullRecorder(), Outstanding())
+    return MpiAxis("world", MPI.COMM_WORLD, NullRecorder(), RequestQueue())
 
 
 def nodes(comm: MPI.Intracomm) -> list[int]:

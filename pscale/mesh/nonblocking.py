@@ -47,7 +47,7 @@ def mover_of(request: Request) -> object:
 Calls = dict["NonblockingCall", None]  # a set that keeps its order
 
 
-class Outstanding:
+class RequestQueue:
     """What was started and is not known to be complete, oldest first, in `queues` by what moves it.
 
     Asking for one call moves all of its queue: the library moves its own, None, and sums of 16 bits, of which
@@ -98,7 +98,7 @@ class NonblockingCall:
 
     __slots__ = ("_outstanding", "_queue", "_recorder", "complete", "number", "request")
 
-    def __init__(self, request: Request, number: int, recorder: Recorder, outstanding: Outstanding):
+    def __init__(self, request: Request, number: int, recorder: Recorder, outstanding: RequestQueue):
         self.request, self.number, self._recorder = request, number, recorder
         self._outstanding, self.complete = outstanding, False
         self._queue = outstanding.queues[mover_of(request)]
@@ -126,7 +126,7 @@ class NonblockingCall:
         recorder.completed(self.number, enter, leave)
 
 
-def progress(outstanding: Outstanding) -> None:
+def progress(outstanding: RequestQueue) -> None:
     """Ask for the oldest of each queue, and while that is complete, for the next.
 
     Asking for one moves all of its queue, so the oldest is asked for until it is complete: one question a
@@ -151,7 +151,7 @@ class AsleepRequest:
     messages would last as many looks.
     """
 
-    def __init__(self, request: Request, outstanding: Outstanding):
+    def __init__(self, request: Request, outstanding: RequestQueue):
         self.Test, self._outstanding = request.Test, outstanding
 
     def Wait(self) -> None:  # noqa: N802 - as mpi4py calls it
@@ -163,7 +163,7 @@ class AsleepRequest:
 class AsleepComm:
     """A communicator of mpi4py whose calls of whole arrays wait asleep."""
 
-    def __init__(self, comm: Any, outstanding: Outstanding):
+    def __init__(self, comm: Any, outstanding: RequestQueue):
         self._comm, self._outstanding = comm, outstanding
         for name in _BLOCKING:
             setattr(self, name, partial(self._wait, getattr(comm, f"I{name.lower()}")))

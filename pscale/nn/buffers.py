@@ -109,11 +109,6 @@ def zeros(sizes: Sequence[int], dtype: DTypeLike) -> list[Array]:
     ]
 
 
-def zeros_like(array: Array) -> Array:
-    """Return zeros of the type and size of `array`, flat, that start on a cache line."""
-    return zeros([array.size], array.dtype)[0]
-
-
 class Buffers:
     """A pool of arrays: the memory of one that nobody refers to any more is taken again."""
 

@@ -40,9 +40,9 @@ class Linear:
 
     def backward(self, dy: Array, x: Array) -> Array:
         """Add to the gradients of weight and bias."""
-        self.weight.add_product(rows_of(x).T, rows_of(dy), self.buffers)
+        self.weight.add_product(rows_of(x).T, rows_of(dy))
         if self.bias is not None:
-            self.bias.add_product(ones(len(rows_of(dy)), dy.dtype), rows_of(dy), self.buffers)
+            self.bias.add_column_sums(rows_of(dy))
         del x  # its memory is that of the result, unless somebody else keeps it
         return product(dy, self.weight.data.T, self.buffers)
 
@@ -60,14 +60,16 @@ class BiasGelu:
 
     def forward(self, x: Array) -> tuple[Array, Array]:
         """Return the activation; keeps its derivative."""
-        y, parts = self.buffers.take(x.shape, x.dtype), self._parts(x)
-        kernels.current().bias_gelu(parts, rows_of(self.bias.data), self._parts(y), parts)
+        y = self.buffers.take(x.shape, x.dtype)
+        for part, bias, out in zip(self._parts(x), rows_of(self.bias.data), self._parts(y), strict=True):
+            kernels.current().bias_gelu(part, bias, out, part)
         return y, x
 
     def backward(self, dy: Array, slope: Array) -> Array:
         """Multiply by the derivative, in its place."""
-        bias_grad, parts = np.zeros(self.bias.shape, dy.dtype), self._parts(slope)
-        kernels.current().bias_gelu_backward(self._parts(dy), parts, parts, rows_of(bias_grad))
+        bias_grad = np.zeros(self.bias.shape, dy.dtype)
+        for part, out, sums in zip(self._parts(dy), self._parts(slope), rows_of(bias_grad), strict=True):
+            kernels.current().bias_gelu_backward(part, out, out, sums)
         self.bias.add_grad(bias_grad)
         return slope
 
@@ -93,18 +95,18 @@ class LayerNorm:
         y = self.buffers.take(x.shape, x.dtype)
         rows = rows_of(x)
         mean = self.buffers.take((len(rows),), compute_dtype(x.dtype))
-        inverse = self.buffers.take((len(rows),), compute_dtype(x.dtype))  # of the deviation
-        kernels.current().layer_norm(rows, self.gain.data, self.bias.data, rows_of(y), mean, inverse, EPSILON)
-        return y, (x, mean, inverse)
+        rstd = self.buffers.take((len(rows),), compute_dtype(x.dtype))  # of the deviation
+        kernels.current().layer_norm(rows, self.gain.data, self.bias.data, rows_of(y), mean, rstd, EPSILON)
+        return y, (x, mean, rstd)
 
     def backward(self, dy: Array, cache: Cache, skip: Array | None = None) -> Array:
         """Add to the gradients of gain and bias; return that of the input, in its place, with `skip`."""
-        x, mean, inverse = cache
+        x, mean, rstd = cache
         grads = np.zeros((2, x.shape[-1]), x.dtype)
         kernels.current().layer_norm_backward(
             rows_of(x),
             mean,
-            inverse,
+            rstd,
             self.gain.data,
             rows_of(dy),
             rows_of(x),

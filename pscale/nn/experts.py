@@ -36,7 +36,7 @@ class ExpertLinear:
 
     def backward(self, dy: Array, x: Array) -> Array:
         """Add to the gradients of weights and biases."""
-        self.weight.add_product(x.swapaxes(1, 2), dy, self.buffers)
+        self.weight.add_product(x.swapaxes(1, 2), dy)
         if self.bias is not None:
             sums = np.empty(self.bias.shape, dy.dtype)
             kernels.current().multiply(ones(dy.shape[1], dy.dtype), dy, sums)

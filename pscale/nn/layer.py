@@ -10,7 +10,7 @@ import numpy as np
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.common_layers import LayerNorm
-from pscale.nn.kernels.tiles import ones, rows_of
+from pscale.nn.kernels.tiles import rows_of
 from pscale.nn.param import Param
 
 
@@ -93,8 +93,8 @@ class Residual:
     The bias, where there is one, is added here, not by the last layer: a sum over ranks may come between.
     """
 
-    def __init__(self, *layers: Layer, bias: Param | None = None, buffers: Buffers):
-        self.branch, self.bias, self.buffers = Chain(*layers), bias, buffers
+    def __init__(self, *layers: Layer, bias: Param | None = None):
+        self.branch, self.bias = Chain(*layers), bias
         self._after_first = Chain(*layers[1:])
         self.params: Sequence[Param] = self.branch.params if bias is None else (*self.branch.params, bias)
 
@@ -112,8 +112,7 @@ class Residual:
     def backward(self, dy: Array, caches: list[Any]) -> Array:
         """Send the gradient both ways."""
         if self.bias is not None:
-            dy_rows = rows_of(dy)
-            self.bias.add_product(ones(len(dy_rows), dy.dtype), dy_rows, self.buffers)
+            self.bias.add_column_sums(rows_of(dy))
         first = self.branch.layers[0]
         if isinstance(first, LayerNorm):  # adds by the way
             return first.backward(self._after_first.backward(dy, caches), caches.pop(), skip=dy)

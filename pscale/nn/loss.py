@@ -7,8 +7,9 @@ from typing import Protocol
 import numpy as np
 
 from pscale.config import Case
-from pscale.nn.buffers import Array, Buffers, rounded, upcast
-from pscale.nn.kernels.tiles import ones, rows_of
+from pscale.nn import kernels
+from pscale.nn.buffers import Array
+from pscale.nn.kernels.tiles import rows_of
 
 
 class Loss(Protocol):
@@ -22,21 +23,9 @@ class Loss(Protocol):
 class CrossEntropy:
     """-log softmax(logits)[target]: logits (B, T, V), integer targets (B, T)."""
 
-    def __init__(self, *, buffers: Buffers):
-        self.buffers = buffers
-
     def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
         """Sum over tokens; the gradient, weight (softmax - one-hot), takes the logits' place."""
-        p = rows_of(upcast(y, self.buffers))
-        target = (np.arange(len(p)), targets.ravel())
-        p -= np.maximum.reduce(p, axis=1, keepdims=True)
-        chosen = p[target]
-        np.exp(p, out=p)
-        total = np.matmul(p, ones(p.shape[1], p.dtype))
-        loss = float(np.sum(np.log(total) - chosen, dtype=np.float64)) * weight
-        p *= (weight / total)[:, None]
-        p[target] -= weight
-        return loss, rounded(p, out=rows_of(y)).reshape(y.shape)
+        return kernels.current().cross_entropy(rows_of(y), targets.ravel().astype(np.int64), weight), y
 
 
 class MeanSquare:
@@ -45,17 +34,13 @@ class MeanSquare:
     `ranks` may have as many of the columns each; the mean is over all of theirs.
     """
 
-    def __init__(self, *, buffers: Buffers, ranks: int = 1):
-        self.buffers, self.ranks = buffers, ranks
+    def __init__(self, *, ranks: int = 1):
+        self.ranks = ranks
 
     def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
         """Sum over tokens; the gradient, 2 weight (y - target) / C, takes the outputs' place."""
-        dy = upcast(y, self.buffers)
-        weight /= y.shape[-1] * self.ranks
-        dy -= targets.reshape(y.shape)
-        loss = float(np.sum(np.vecdot(dy, dy), dtype=np.float64)) * weight
-        dy *= 2 * weight
-        return loss, rounded(dy, out=y)
+        rows, weight = rows_of(y), weight / (y.shape[-1] * self.ranks)
+        return kernels.current().mean_square(rows, targets.reshape(rows.shape), weight), y
 
 
 GROWTH, BACK_OFF = 2.0, 0.5  # powers of two: no other factor leaves every digit of a gradient as it is

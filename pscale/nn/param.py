@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pscale.nn import kernels
-from pscale.nn.buffers import Array, Buffers, zeros
+from pscale.nn.buffers import Array, zeros
+from pscale.nn.kernels.tiles import ones
 
 Draw = Callable[["np.random.Generator", tuple[int, ...]], Array]
 
@@ -58,22 +59,6 @@ def share(total: int, parts: int, part: int) -> slice:
     return slice(start, start + each + (part < more))
 
 
-class Deferred:
-    """Products for gradients, with their factors, deferred so that gradients of inputs come first."""
-
-    def __init__(self) -> None:
-        self._products: list[Callable[[], None]] = []
-
-    def defer(self, param: Param, a: Array, b: Array, buffers: Buffers) -> None:
-        """Add `a @ b` to the gradient of `param` later."""
-        self._products.append(partial(param.multiply_add, a, b, buffers))
-
-    def collect(self) -> list[Callable[[], None]]:
-        """Return what was deferred since the last time."""
-        products, self._products = self._products, []
-        return products
-
-
 class Param:
     """A weight and its gradient, both views into an arena once bound.
 
@@ -104,7 +89,7 @@ class Param:
         self.whole = cut.whole if cut else shape
         self.stale = False  # the gradient belongs to an earlier step
         self.claim: Callable[[], None] | None = None  # gives a stale gradient memory, if it has none
-        self.deferred: Deferred | None = None  # where products for the gradient are deferred, if at all
+        self.deferred: list[Callable[[], None]] | None = None  # to which products go that are done later
 
     def initial(self, seed: int) -> Array:
         """Draw the whole value in float64, the same for every plan, dtype and order; return this part."""
@@ -120,22 +105,24 @@ class Param:
         else:
             self.grad += values
 
-    def add_product(self, a: Array, b: Array, buffers: Buffers) -> None:
+    def add_product(self, a: Array, b: Array) -> None:
         """Add `a @ b` to the gradient, now or later."""
         if self.deferred is None:
-            self.multiply_add(a, b, buffers)
+            self.multiply_add(a, b)
         else:
-            self.deferred.defer(self, a, b, buffers)
+            self.deferred.append(partial(self.multiply_add, a, b))
 
-    def multiply_add(self, a: Array, b: Array, buffers: Buffers) -> None:
-        """Add `a @ b` to the gradient now; the first of a step is written in place, which saves a pass."""
+    def add_column_sums(self, rows: Array) -> None:
+        """Add the sums of the columns of a matrix to the gradient, as `add_product` does."""
+        self.add_product(ones(len(rows), rows.dtype), rows)
+
+    def multiply_add(self, a: Array, b: Array) -> None:
+        """Add `a @ b` to the gradient now; the first of a step is written."""
         if self.stale:
             self._begin()
             kernels.current().multiply(a, b, self.grad)
         else:
-            product = buffers.take(self.shape, self.grad.dtype)
-            kernels.current().multiply(a, b, product)
-            self.grad += product
+            kernels.current().multiply_add(a, b, self.grad)
 
     def accumulator(self) -> Array:
         """Return the gradient for adding to, zero if nothing was added in this step."""

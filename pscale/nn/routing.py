@@ -24,7 +24,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,10 +47,14 @@ def room(model: Model, parts: int) -> int:
     return min(capacity(model), model.sequence // parts)
 
 
-class ExpertPositions(Protocol):
-    """Where the tokens of this rank stand in their sequences, of which other ranks may have the rest."""
+class ExpertPositions:
+    """Where the tokens of this rank stand in their sequences, of which it has all `tokens`.
 
-    runs: Sequence[int]  # lengths of the runs of consecutive tokens that are here of every sequence
+    `runs` are the lengths of the runs of consecutive tokens that are here of every sequence.
+    """
+
+    def __init__(self, tokens: int):
+        self.runs: Sequence[int] = (tokens,)
 
     def exchange(self, counts: Array) -> tuple[Array, Array]:
         """Turn what is chosen here, (top_k, runs, sequences, experts) numbers, into what is chosen elsewhere.
@@ -59,17 +62,6 @@ class ExpertPositions(Protocol):
         Return the choices of tokens on other ranks that come before each run, (runs, sequences, experts), and
         the first choices of all tokens, (sequences, experts).
         """
-        ...
-
-
-class LocalPositions:
-    """Sequences of which this rank has every token."""
-
-    def __init__(self, tokens: int):
-        self.runs: Sequence[int] = (tokens,)
-
-    def exchange(self, counts: Array) -> tuple[Array, Array]:
-        """Return that nobody comes before, and who is here."""
         return np.zeros_like(counts[0]), counts[0, 0]
 
 
@@ -110,7 +102,7 @@ def has_experts(model: Model, block: int) -> bool:
 
 
 @dataclass(kw_only=True)
-class Tally:
+class RouterStats:
     """What the router of one block has decided since the last `clear`."""
 
     block: int
@@ -172,12 +164,12 @@ class Router:
         sequence: int,
         positions: ExpertPositions,
         loss_weight: float,
-        tally: Tally,
+        stats: RouterStats,
         buffers: Buffers,
     ):
         self.weight, self.top_k, self.capacity = weight, top_k, capacity
         self.sequence, self.positions = sequence, positions
-        self.loss_weight, self.tally, self.buffers = loss_weight, tally, buffers
+        self.loss_weight, self.stats, self.buffers = loss_weight, stats, buffers
         self.experts = weight.shape[1]
 
     def forward(self, x: Array) -> Routing:
@@ -194,12 +186,12 @@ class Router:
         here, place = places(chosen, B, self.experts, self.positions.runs, ahead)
         kept = np.less(place, self.capacity, out=self.buffers.take(chosen.shape, np.bool_))
         pull = self.buffers.take(firsts.shape, p.dtype)
-        weight = self.tally.scale * self.loss_weight * self.experts / self.sequence**2
+        weight = self.stats.scale * self.loss_weight * self.experts / self.sequence**2
         np.multiply(firsts, weight, out=pull)
-        self.tally.add(
+        self.stats.add(
             counts.sum((0, 1, 2)),
             kept.size - int(np.count_nonzero(kept)),
-            float(np.vdot(pull, np.sum(p.reshape(B, T, -1), axis=1, dtype=np.float64))) / self.tally.scale,
+            float(np.vdot(pull, np.sum(p.reshape(B, T, -1), axis=1, dtype=np.float64))) / self.stats.scale,
         )
         slots, tokens, filled = self._seat(chosen, here, kept, B)
         return Routing(
@@ -229,7 +221,7 @@ class Router:
             dp[everyone, chosen[:, choice]] += dgates[:, choice]
         dp -= np.vecdot(dp, p)[:, None]
         dp *= p
-        self.weight.add_product(rows_of(x).T, dp, self.buffers)
+        self.weight.add_product(rows_of(x).T, dp)
         return dp
 
     def _choose(self, p: Array) -> tuple[Array, Array]:
@@ -242,8 +234,8 @@ class Router:
             chosen[:, choice], gates[:, choice] = best, p[everyone, best]
             p[everyone, best] = -1  # out of the next round
         np.put_along_axis(p, chosen, gates, axis=1)
-        if self.tally.review and not self.tally.paused:
-            self.tally.review(p, chosen)
+        if self.stats.review and not self.stats.paused:
+            self.stats.review(p, chosen)
             gates[...] = np.take_along_axis(p, chosen, axis=1)
         if self.top_k > 1:
             gates /= np.add.reduce(gates, axis=1, keepdims=True)

@@ -26,7 +26,7 @@ from pscale.mesh.grid import axis_name, spanned
 from pscale.nn.buffers import Buffers
 from pscale.nn.layer import Layer
 from pscale.nn.param import Cut, Param, share
-from pscale.nn.routing import room
+from pscale.nn.routing import ExpertPositions, room
 from pscale.parallel import sharding
 from pscale.parallel.context.form import layout_of
 from pscale.parallel.context.layout import runs_of
@@ -142,7 +142,7 @@ def slot_bytes(case: Case) -> int:
 _NUMBER = np.dtype(np.int64)
 
 
-class SharedPositions:
+class SharedPositions(ExpertPositions):
     """Sequences of which the ranks of `axis` have parts; `everyone` are the runs of each rank, in order."""
 
     def __init__(self, axis: Axis, everyone: Sequence[Sequence[slice]]):

@@ -17,9 +17,10 @@ import numpy as np
 from pscale.config import Case
 from pscale.errors import PlanError
 from pscale.mesh.axis import Axis
+from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers, rounded, upcast
 from pscale.nn.dtypes import compute_bytes
-from pscale.nn.kernels.tiles import ones, rows_of
+from pscale.nn.kernels.tiles import rows_of
 from pscale.nn.layer import Stateless
 from pscale.nn.loss import Loss
 from pscale.nn.param import Cut, Param, share
@@ -207,17 +208,10 @@ class ParallelCrossEntropy:
         largest, total, chosen = self.buffers.take((3, len(p)), p.dtype)
         np.maximum.reduce(p, axis=1, out=largest)
         self.axis.all_reduce(largest, "max")
-        p -= largest[:, None]
-        columns = targets.ravel().astype(np.intp) - self.first
-        here = np.flatnonzero((columns >= 0) & (columns < p.shape[1]))
-        target = here, columns[here]
-        chosen.fill(0)
-        chosen[here] = p[target]
+        columns = targets.ravel().astype(np.int64) - self.first
+        kernels.current().exponentials(p, columns, largest, total, chosen)
         self.axis.all_reduce(chosen)
-        np.exp(p, out=p)
-        np.matmul(p, ones(p.shape[1], p.dtype), out=total)
         self.axis.all_reduce(total)
+        kernels.current().softmax_gradient(p, columns, total, weight)
         loss = float(np.sum(np.log(total) - chosen, dtype=np.float64)) * weight
-        p *= (weight / total)[:, None]
-        p[target] -= weight
         return loss, rounded(p, out=rows_of(y)).reshape(y.shape)

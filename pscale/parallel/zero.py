@@ -18,7 +18,7 @@ from pscale.nn.buffers import Array, zeros
 from pscale.nn.dtypes import dtype_of
 from pscale.nn.offload.storage import Storage
 from pscale.nn.optimizers import make_optimizer
-from pscale.nn.optimizers.base import Elsewhere
+from pscale.nn.optimizers.base import ProcessGroups
 from pscale.nn.optimizers.state import Flat
 from pscale.nn.param import Param, Share, views
 from pscale.parallel.compression import make_compressed
@@ -78,10 +78,8 @@ class ParameterGroup:
         grad, shapes = self.pieces[0].gradients.own, [param.shape for param in group.params]
         self._compressed = make_compressed(plan, grad, shapes, self._replicas)
         self.reduction = self._compressed or make_reduction(plan, grad, group.slices, self._replicas)
-        elsewhere = Elsewhere(shards=axis, cuts=mesh.axis(*group.cut))
-        self.optimizer = make_optimizer(
-            case.train, [piece.owned for piece in self.pieces], elsewhere, storage
-        )
+        groups = ProcessGroups(shards=axis, cuts=mesh.axis(*group.cut))
+        self.optimizer = make_optimizer(case.train, [piece.owned for piece in self.pieces], groups, storage)
 
     @property
     def exchange_bytes(self) -> int:

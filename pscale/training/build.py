@@ -13,8 +13,7 @@ from pscale.nn.buffers import Array, Buffers
 from pscale.nn.layer import Layer, remember
 from pscale.nn.loss import Loss
 from pscale.nn.offload.activations import ActivationOffloader
-from pscale.nn.param import Deferred
-from pscale.nn.routing import Tally
+from pscale.nn.routing import RouterStats
 from pscale.parallel.pipeline import stage_units, timetable
 from pscale.parallel.recompute import Segment, segments
 from pscale.parallel.zero import Replicas
@@ -42,8 +41,8 @@ class Stage:
     segments: Mapping[int, Sequence[Segment]]
     loss: Loss
     buffers: Buffers
-    deferred: Deferred
-    tallies: Sequence[Tally] = ()  # of the routers, if there are any
+    deferred: list[Callable[[], None]]
+    routers: Sequence[RouterStats] = ()
 
 
 def build(model: Model, plan: Plan, mesh: Mesh, sequences: int = 1) -> Stage:
@@ -73,7 +72,7 @@ def build(model: Model, plan: Plan, mesh: Mesh, sequences: int = 1) -> Stage:
         loss=made.loss(),
         buffers=buffers,
         deferred=_deferred(plan, units),
-        tallies=made.tallies,
+        routers=made.routers,
     )
 
 
@@ -85,9 +84,9 @@ def _kind(plan: Plan) -> type[Units]:
     return GridUnits
 
 
-def _deferred(plan: Plan, units: Sequence[Unit]) -> Deferred:
+def _deferred(plan: Plan, units: Sequence[Unit]) -> list[Callable[[], None]]:
     """Put off the products of matrices if the plan says so; sums for biases and gains cost too little."""
-    deferred = Deferred()
+    deferred: list[Callable[[], None]] = []
     if timetable(plan, micro_batches=1).splits:
         for unit in units:
             for param in unit.layer.params:
@@ -146,7 +145,7 @@ class Passes:
         """Return what the units of a segment keep; the weights of the last stay for its backward."""
         *before, last = segment.units
         caches = []
-        with _paused(self.stage.tallies):
+        with _paused(self.stage.routers):
             for number in before:
                 x, cache = self._one(number, x, again=True)
                 caches.append(cache)
@@ -156,10 +155,10 @@ class Passes:
 
 
 @contextmanager
-def _paused(tallies: Sequence[Tally]) -> Iterator[None]:
+def _paused(routers: Sequence[RouterStats]) -> Iterator[None]:
     """Let routers decide again what has been counted."""
-    for tally in tallies:
-        tally.paused = True
+    for stats in routers:
+        stats.paused = True
     yield
-    for tally in tallies:
-        tally.paused = False
+    for stats in routers:
+        stats.paused = False

@@ -100,13 +100,13 @@ class GridUnits(Units):
         """Return the loss of this rank's outputs; where several compute the same, each reports its share."""
         scheme, buffers = self.scheme, self.buffers
         if self.model.kind == "block":
-            mean = MeanSquare(buffers=buffers, ranks=count(scheme.outside.columns, self.mesh.sizes))
+            mean = MeanSquare(ranks=count(scheme.outside.columns, self.mesh.sizes))
             return tensor.ReplicatedLoss(
                 SlicedTargets(mean, self._outside), self._repeating(scheme.outside.axes)
             )
         axis = self.mesh.axis(*scheme.inside.columns)
         first = self._share(self.model.vocabulary, scheme.inside.columns).start
-        entropy: Loss = CrossEntropy(buffers=buffers)
+        entropy: Loss = CrossEntropy()
         if axis.size > 1:
             entropy = ParallelCrossEntropy(axis, first=first, buffers=buffers)
         mine = SlicedTargets(entropy, partial(self._part, rows=scheme.inside.rows))
@@ -122,12 +122,12 @@ class GridUnits(Units):
     def _column_parallel(self, weight: Param, bias: Param | None = None) -> Layer:
         """Return a product that leads into a pair."""
         product = make_product(self.plan, self.mesh, self.scheme.into, buffers=self.buffers)
-        return MatrixLinear(weight, bias, product, buffers=self.buffers)
+        return MatrixLinear(weight, bias, product)
 
     def _row_parallel(self, weight: Param) -> tuple[Layer]:
         """Return a product that leads out of a pair."""
         product = make_product(self.plan, self.mesh, self.scheme.out_of, buffers=self.buffers)
-        return (MatrixLinear(weight, None, product, buffers=self.buffers),)
+        return (MatrixLinear(weight, None, product),)
 
     @property
     def _heads(self) -> int:

@@ -22,7 +22,7 @@ from pscale.nn import kernels
 from pscale.nn.buffers import Array, Lease, Source, memory_from
 from pscale.nn.kernels import Kernels
 from pscale.nn.kernels.attention_block import AttentionOperands
-from pscale.nn.kernels.costs import COSTS
+from pscale.nn.kernels.costs import KERNELS
 
 _ITEM_BYTES = 16  # at least those of an element of any type
 
@@ -245,7 +245,7 @@ class DryKernels(Kernels):
 
     def __init__(self, note: Note | None):
         self.note = note
-        for name in COSTS:
+        for name in KERNELS:
             setattr(self, name, partial(_noted, note, name))
 
 
@@ -260,11 +260,11 @@ def _noted(note: Note | None, name: str, x: Any, /, *rest: Any, **named: Any) ->
     if isinstance(x, AttentionOperands):
         sequences, heads, _, width = x.inputs[0].shape
         sizes = (sequences, heads, x.block.scores(kept=x.keeps_scores), width)
-    elif name == "multiply":
+    elif name in ("multiply", "multiply_add"):
         sizes = _product(x, rest[0])
     elif name == "take_rows":
         sizes = rest[1].shape
-    cost = COSTS[name](x, *rest, **named)
+    cost = KERNELS[name].cost(x, *rest, **named)
     note(Compute(name, cost.kernel, sizes, cost.flops, cost.bytes))
     return 0.0
 

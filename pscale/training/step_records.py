@@ -12,7 +12,7 @@ import numpy as np
 from pscale.config import Model
 from pscale.mesh.axis import Axis
 from pscale.nn.loss import LossScale
-from pscale.nn.routing import Tally
+from pscale.nn.routing import RouterStats
 
 
 class ExpertLoad:
@@ -21,8 +21,8 @@ class ExpertLoad:
     Without routers it notes nothing.
     """
 
-    def __init__(self, tallies: Sequence[Tally], model: Model, steps: int, copies: int = 1):
-        self._tallies, self._copies = tallies, copies
+    def __init__(self, routers: Sequence[RouterStats], model: Model, steps: int, copies: int = 1):
+        self._tallies, self._copies = routers, copies
         blocks, experts = (model.layers, model.experts) if model.kind == "moe" else (0, 0)
         self._loads = np.zeros((steps, blocks, experts), np.int64)
         self._dropped = np.zeros((steps, blocks), np.int64)
@@ -30,11 +30,11 @@ class ExpertLoad:
     def note(self, step: int) -> float:
         """Keep what step `step` did; return this rank's part of its auxiliary loss."""
         loss = 0.0
-        for tally in self._tallies:
-            self._loads[step, tally.block] = tally.loads
-            self._dropped[step, tally.block] = tally.dropped
-            loss += tally.loss
-            tally.clear()
+        for stats in self._tallies:
+            self._loads[step, stats.block] = stats.loads
+            self._dropped[step, stats.block] = stats.dropped
+            loss += stats.loss
+            stats.clear()
         return loss / self._copies
 
     def alike(self, ranks: int) -> bool:
@@ -65,8 +65,8 @@ class LossScaling:
     Every rank has the norm of the whole gradient, so that all of them skip the same steps.
     """
 
-    def __init__(self, rule: LossScale | None, steps: int, tallies: Sequence[Tally] = ()):
-        self._rule, self._tallies = rule, tallies
+    def __init__(self, rule: LossScale | None, steps: int, routers: Sequence[RouterStats] = ()):
+        self._rule, self._tallies = rule, routers
         self._scales, self._skipped = np.ones(steps), np.zeros(steps, np.bool_)
 
     @property
@@ -82,8 +82,8 @@ class LossScaling:
     def begin(self, step: int) -> None:
         """Let the gradients of step `step` come at the scale."""
         self._scales[step] = self.value
-        for tally in self._tallies:
-            tally.scale = self.value
+        for stats in self._tallies:
+            stats.scale = self.value
 
     def accepts(self, step: int, norm: float) -> bool:
         """Tell whether the gradients of step `step` are numbers; choose the scale of the next step."""

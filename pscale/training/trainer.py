@@ -135,7 +135,8 @@ class Trainer(Generic[R]):
             if action.kind == "backward":
                 self.replicas.ready(number, last=self._is_last(action))
             else:
-                deferred.append((number, self.stage.deferred.collect()))
+                deferred.append((number, self.stage.deferred[:]))
+                self.stage.deferred.clear()
 
         # No name here, which would hold its memory: the gradient of logits is the largest array.
         dx = self._passes.backward(
@@ -187,6 +188,6 @@ def assemble(
         target_weight=1 / (train.batch * case.model.sequence),
         sharing=plan.batch_parts,
         losses=np.zeros(steps),
-        expert_load=ExpertLoad(stage.tallies, case.model, steps, copies=plan.mixture_copies),
-        loss_scaling=LossScaling(make_loss_scale(case), steps, stage.tallies),
+        expert_load=ExpertLoad(stage.routers, case.model, steps, copies=plan.mixture_copies),
+        loss_scaling=LossScaling(make_loss_scale(case), steps, stage.routers),
     )

@@ -17,7 +17,7 @@ from pscale.nn.experts import ExpertLinear, Mixture
 from pscale.nn.layer import Chain, First, Layer, Residual, Stateless
 from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
 from pscale.nn.param import Param, constant, normal, share
-from pscale.nn.routing import ExpertPositions, LocalPositions, Router, Tally, capacity, has_experts
+from pscale.nn.routing import ExpertPositions, Router, RouterStats, capacity, has_experts
 from pscale.parallel import expert, sequence, tensor
 from pscale.parallel.collectives import Collectives, Nothing
 from pscale.parallel.context.form import AttentionShare, attention, layout_of
@@ -28,12 +28,12 @@ from pscale.training.parameters import DEVIATION, Parameters
 
 
 class Units:
-    """Makes the units of a model as this rank has them; `tallies` are those of its routers."""
+    """Makes the units of a model as this rank has them; `routers` has the statistics of its routers."""
 
     def __init__(self, model: Model, plan: Plan, mesh: Mesh, buffers: Buffers, sequences: int):
         self.model, self.plan, self.mesh, self.buffers = model, plan, mesh, buffers
         self.sequences = sequences
-        self.tallies: list[Tally] = []
+        self.routers: list[RouterStats] = []
         self.context, self.layout = mesh.axis("cp"), layout_of(model, plan)
         self.tensor = mesh.axis("tp")
         self.sliced = plan.sp and self.tensor.size > 1  # outside of cut layers, tensor ranks split the tokens
@@ -93,10 +93,10 @@ class Units:
             *self._row_parallel(own.matrix("projection.weight", C, C, last, split=0)),
         )
         bias = own.bias("projection.bias", C)
-        attend = Residual(*interspersed(attention, self.mesh), bias=bias, buffers=buffers)
+        attend = Residual(*interspersed(attention, self.mesh), bias=bias)
         if has_experts(self.model, number - 1):
             mixture = self._mixture(own, last)
-            return Chain(attend, Residual(own.norm("mlp.norm", C, buffers), mixture, buffers=buffers))
+            return Chain(attend, Residual(own.norm("mlp.norm", C, buffers), mixture))
         mlp = (
             own.norm("mlp.norm", C, buffers),
             self._column_parallel(own.matrix("up.weight", C, 4 * C, split=1)),
@@ -104,7 +104,7 @@ class Units:
             *self._row_parallel(own.matrix("down.weight", 4 * C, C, last, split=0)),
         )
         bias = own.bias("down.bias", C)
-        return Chain(attend, Residual(*interspersed(mlp, self.mesh), bias=bias, buffers=buffers))
+        return Chain(attend, Residual(*interspersed(mlp, self.mesh), bias=bias))
 
     def head(self, number: int) -> Layer:
         """Return the final norm and the product that makes logits."""
@@ -118,11 +118,11 @@ class Units:
             return Nothing()
         axis, buffers, tokens = self.tensor, self.buffers, self.model.kind in ("gpt", "moe")
         if axis.size == 1:
-            return CrossEntropy(buffers=buffers) if tokens else MeanSquare(buffers=buffers)
+            return CrossEntropy() if tokens else MeanSquare()
         if tokens:
             first = self._vocabulary().start
             return tensor.ReplicatedLoss(ParallelCrossEntropy(axis, first=first, buffers=buffers), axis)
-        loss = MeanSquare(buffers=buffers)
+        loss = MeanSquare()
         if self.sliced:
             return SlicedTargets(loss, partial(sequence.slice_of, axis=axis))
         return tensor.ReplicatedLoss(loss, axis)
@@ -134,8 +134,8 @@ class Units:
         """Return experts of which each token visits a few; this rank has a share of them."""
         model, buffers, axis = self.model, self.buffers, self.mesh.axis("ep")
         C, E = model.width, model.experts
-        tally = Tally(block=own.unit - 1, loads=np.zeros(E, np.int64))
-        self.tallies.append(tally)
+        stats = RouterStats(block=own.unit - 1, loads=np.zeros(E, np.int64))
+        self.routers.append(stats)
         router = Router(
             own.matrix("router.weight", C, E),
             top_k=model.top_k,
@@ -143,7 +143,7 @@ class Units:
             sequence=model.sequence,
             positions=self._positions(),
             loss_weight=model.balance_weight / self.sequences,
-            tally=tally,
+            stats=stats,
             buffers=buffers,
         )
         experts: Layer = Chain(
@@ -163,7 +163,7 @@ class Units:
         """Return how a rank knows where its tokens stand in their sequences."""
         axis = self.mesh.axis(*expert.sequence_axes(self.plan))
         if axis.size == 1:
-            return LocalPositions(self.model.sequence)
+            return ExpertPositions(self.model.sequence)
         return expert.SharedPositions(axis, expert.runs_of_all(self.model, self.plan))
 
     @property

@@ -8,16 +8,13 @@ whose FLOPs and bytes are not counted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from pscale.nn import kernels
-from pscale.nn.buffers import Array
 from pscale.nn.kernels import costs
-from pscale.nn.loss import Loss
 from pscale.runs.events import PHASES
 from pscale.simulator.program import Rows
 from pscale.training.trainer import Trainer
@@ -53,8 +50,8 @@ class ProfiledKernels(kernels.Kernels):
 
     def __init__(self, profile: Profile, inner: kernels.Kernels):
         self.name, self.threads = inner.name, inner.threads
-        for name, cost in costs.COSTS.items():
-            setattr(self, name, partial(_call, profile, cost, getattr(inner, name)))
+        for name, declared in costs.KERNELS.items():
+            setattr(self, name, partial(_call, profile, declared.cost, getattr(inner, name)))
 
 
 def _call(
@@ -63,26 +60,14 @@ def _call(
     return profile.call(cost(*given, **named), kernel, *given, **named)
 
 
-class ProfiledLoss:
-    """A loss that is in the profile."""
-
-    def __init__(self, profile: Profile, inner: Loss):
-        self._profile, self._inner = profile, inner
-
-    def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
-        """Return what the loss returns."""
-        return self._profile.call(costs.loss(y, targets), self._inner.forward, y, targets, weight)
-
-
 def profile_kernels(trainer: Trainer[Recorder], index: int) -> Table:
     """Run step `index` with its kernels wrapped; return this rank's rows of the table `kernels`."""
     record = trainer.recorder
     profile = Profile(record)
-    stage = replace(trainer.stage, loss=ProfiledLoss(profile, trainer.stage.loss))
     record.clear()
     record.enabled = True
     with kernels.in_this_thread(ProfiledKernels(profile, kernels.current())):
-        replace(trainer, stage=stage).step(index)
+        trainer.step(index)
     record.enabled = False
     rows = record.rows()
     rows["step"][:] = 0

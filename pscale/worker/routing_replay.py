@@ -18,7 +18,7 @@ from pscale.config import Case
 from pscale.config.axes import BATCH_AXES
 from pscale.data.placement import Slots
 from pscale.mesh.axis import Array, Mesh
-from pscale.nn.routing import Tally
+from pscale.nn.routing import RouterStats
 from pscale.parallel import expert
 
 _ELSEWHERE = -1  # less than every expert
@@ -34,9 +34,9 @@ class RoutingRecord:
         self._tokens, self._world = _Tokens(case, mesh), mesh.world
 
     @contextmanager
-    def __call__(self, tallies: Sequence[Tally]) -> Iterator[None]:
+    def __call__(self, routers: Sequence[RouterStats]) -> Iterator[None]:
         """Record the choices of the block of code, then gather those of other ranks; collective."""
-        with _reviewed(tallies, self._record):
+        with _reviewed(routers, self._record):
             yield
         self._world.all_reduce(self.experts, "max")
 
@@ -54,9 +54,9 @@ class RoutingReplay:
         self._largest: dict[int, float] = {}
 
     @contextmanager
-    def __call__(self, tallies: Sequence[Tally]) -> Iterator[None]:
+    def __call__(self, routers: Sequence[RouterStats]) -> Iterator[None]:
         """Choose as recorded in the block of code."""
-        with _reviewed(tallies, self._replay):
+        with _reviewed(routers, self._replay):
             yield
 
     def errors(self) -> list[tuple[str, float]]:
@@ -89,13 +89,15 @@ class _Tokens:
 
 
 @contextmanager
-def _reviewed(tallies: Sequence[Tally], review: Callable[[int, int, Array, Array], None]) -> Iterator[None]:
+def _reviewed(
+    routers: Sequence[RouterStats], review: Callable[[int, int, Array, Array], None]
+) -> Iterator[None]:
     """Pass what routers choose to `review`, with the numbers of block and micro-batch."""
-    for tally in tallies:
+    for stats in routers:
         micro_batches = count()
-        tally.review = lambda p, chosen, b=tally.block, m=micro_batches: review(b, next(m), p, chosen)
+        stats.review = lambda p, chosen, b=stats.block, m=micro_batches: review(b, next(m), p, chosen)
     try:
         yield
     finally:
-        for tally in tallies:
-            tally.review = None
+        for stats in routers:
+            stats.review = None

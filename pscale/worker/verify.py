@@ -19,7 +19,7 @@ from pscale.mesh.axis import Mesh
 from pscale.mesh.self_axis import SelfMesh
 from pscale.nn.dtypes import tolerance
 from pscale.nn.param import Cut, Param
-from pscale.nn.routing import Tally
+from pscale.nn.routing import RouterStats
 from pscale.parallel.strategies import calls
 from pscale.runs.atomic_files import write_json
 from pscale.runs.events import VERBS, Kind
@@ -35,7 +35,9 @@ Array = NDArray[np.floating]
 Name = tuple[int, str]  # layer, and name within it
 Count = tuple[int, str, str, float, float]  # rank, axis, verb, calls and payload bytes of a step
 Moved = tuple[int, str, float]  # rank, verb, bytes of a step from its file or to it
-Routing = Callable[[Sequence[Tally]], AbstractContextManager[None]]  # watches, or makes, a step's choices
+Routing = Callable[
+    [Sequence[RouterStats]], AbstractContextManager[None]
+]  # watches, or makes, a step's choices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +150,7 @@ def on_one_rank(case: Case) -> Case:
     return replace(case, ranks=1, plan=Plan(), train=replace(case.train, lr_batch=lr_batch))
 
 
-def free_routing(_: Sequence[Tally]) -> AbstractContextManager[None]:
+def free_routing(_: Sequence[RouterStats]) -> AbstractContextManager[None]:
     """Leave the choices to the routers."""
     return nullcontext()
 
@@ -182,7 +184,7 @@ def outcome(trainer: Trainer[Recorder], mesh: Mesh, routing: Routing = free_rout
     """
     record = trainer.recorder
     enabled = record.enabled
-    with routing(trainer.stage.tallies):
+    with routing(trainer.stage.routers):
         trainer.forward_backward(0)
     record.enabled = False
     gradients = _parts(trainer.replicas.gradients())

@@ -8,7 +8,7 @@ from pscale.nn.common_layers import BiasGelu, Linear
 from pscale.nn.experts import ExpertLinear, Mixture
 from pscale.nn.layer import Chain
 from pscale.nn.param import Arena
-from pscale.nn.routing import LocalPositions, Router, Tally, capacity
+from pscale.nn.routing import ExpertPositions, Router, RouterStats, capacity
 
 B, T, C = 3, 7, 6
 
@@ -24,15 +24,15 @@ def experts_of(count: int, buffers: Buffers) -> Chain:
 def mixture(
     buffers: Buffers, count: int, top_k: int, places: int, *, loss_weight: float = 0.0, sequence: int = T
 ) -> Mixture:
-    tally = Tally(block=0, loads=np.zeros(count, np.int64))
+    stats = RouterStats(block=0, loads=np.zeros(count, np.int64))
     router = Router(
         param(C, count),
         top_k=top_k,
         capacity=places,
         sequence=sequence,
-        positions=LocalPositions(sequence),
+        positions=ExpertPositions(sequence),
         loss_weight=loss_weight,
-        tally=tally,
+        stats=stats,
         buffers=buffers,
     )
     return Mixture(router, experts_of(count, buffers), buffers=buffers)
@@ -74,8 +74,8 @@ def test_every_token_gets_what_the_rule_says(top_k, places):
     y, _ = layer.forward(hand(x, buffers))
     expected, dropped = token_by_token(layer, x)
     np.testing.assert_allclose(y, expected, rtol=1e-12, atol=1e-14)
-    assert layer.router.tally.dropped == dropped
-    assert layer.router.tally.loads.sum() == B * T * top_k
+    assert layer.router.stats.dropped == dropped
+    assert layer.router.stats.loads.sum() == B * T * top_k
     assert (dropped == 0) == (places == T)
 
 
@@ -116,8 +116,8 @@ def test_the_auxiliary_loss_is_its_weight_a_sequence_where_all_experts_are_chose
     layer.router.weight.data[:, 1] = -layer.router.weight.data[:, 0]
     x = np.concatenate([half := tokens(B, 4, C), -half], axis=1)  # as many like the one as the other
     layer.router.forward(x)
-    assert layer.router.tally.loss == pytest.approx(0.25 * B, rel=1e-12)
-    np.testing.assert_array_equal(layer.router.tally.loads, [B * 4, B * 4])
+    assert layer.router.stats.loss == pytest.approx(0.25 * B, rel=1e-12)
+    np.testing.assert_array_equal(layer.router.stats.loads, [B * 4, B * 4])
 
 
 def test_the_auxiliary_loss_is_that_of_first_choices_dropped_or_not():
@@ -130,26 +130,26 @@ def test_the_auxiliary_loss_is_that_of_first_choices_dropped_or_not():
     p /= p.sum(-1, keepdims=True)
     shares = np.stack([np.bincount(best, minlength=4) / T for best in p.argmax(-1)])
     expected = 0.25 * 4 * np.sum(shares * p.mean(1))
-    assert layer.router.tally.loss == pytest.approx(expected, rel=1e-12)
+    assert layer.router.stats.loss == pytest.approx(expected, rel=1e-12)
 
 
 def test_what_a_review_chooses_counts_as_if_the_router_had():
     layer = mixture(Buffers(), 4, 2, T, loss_weight=1.0)
     randomize(Arena(layer.params, np.float64))
-    x, tally = tokens(B, T, C), layer.router.tally
+    x, stats = tokens(B, T, C), layer.router.stats
     own = layer.router.forward(x)
 
     def swap(p: Array, chosen: Array) -> None:
         np.testing.assert_array_equal(p, own.probabilities)
         chosen[...] = chosen[:, ::-1].copy()
 
-    tally.review = swap
+    stats.review = swap
     other = layer.router.forward(x)
     np.testing.assert_array_equal(other.chosen, own.chosen[:, ::-1])
     np.testing.assert_array_equal(other.gates, own.gates[:, ::-1])
     firsts = [np.bincount(part[:, 0], minlength=4) for part in other.chosen.reshape(B, T, 2)]
     np.testing.assert_allclose(other.pull, np.array(firsts) * 4 / T**2)
-    tally.paused = True
+    stats.paused = True
     np.testing.assert_array_equal(layer.router.forward(x).chosen, own.chosen)
 
 

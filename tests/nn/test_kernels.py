@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pscale.nn.buffers import Array
-from pscale.nn.kernels import fused, tiles
+from pscale.nn.kernels import fused, reference, tiles
 from pscale.nn.kernels.attention_block import (
     AttentionBlock,
     AttentionGradients,
@@ -16,7 +16,7 @@ from pscale.nn.kernels.attention_block import (
     Softmax,
     whole,
 )
-from pscale.nn.kernels.reference import Kernels
+from pscale.nn.kernels.reference import Kernels, add_product
 
 WIDTH = 19  # no multiple of a vector's length
 
@@ -46,6 +46,45 @@ def test_a_library_that_was_built_from_other_sources_is_not_called(monkeypatch):
         fused._loaded.cache_clear()
 
 
+MATRICES = {
+    "rows": lambda x: x,
+    "columns": np.asfortranarray,
+    "a part": lambda x: np.pad(x, 1)[1:-1, 1:-1],
+    "a transposed part": lambda x: np.pad(x.T, 1)[1:-1, 1:-1].T,
+    "every second": lambda x: np.repeat(np.repeat(x, 2, 0), 2, 1)[::2, ::2],  # which no BLAS takes
+}
+
+
+@pytest.mark.parametrize("by_blas", [True, False])
+@pytest.mark.parametrize("sizes", [(5, 7, 3), (1, 4, 1), (3, 1, 2), (2, 0, 3), (40, 9, 17)])
+@pytest.mark.parametrize("layout", MATRICES)
+def test_a_product_is_added_however_its_factors_lie(layout, sizes, dtype, by_blas, monkeypatch):
+    m, k, n = sizes
+    monkeypatch.setattr(tiles, "TILE_BYTES", 400)
+    if not by_blas:
+        monkeypatch.setattr(reference, "add_product", lambda *_: False)
+    a, b, there = values(dtype, m, k), values(dtype, k, n), values(dtype, m, n)
+    for out in (there.copy(), np.pad(there, 1)[1:-1, 1:-1], there.copy("F")):
+        Kernels().multiply_add(MATRICES[layout](a), MATRICES[layout](b), out)
+        np.testing.assert_allclose(out, there + a @ b, **close(dtype))
+
+
+def test_vectors_and_stacks_are_multiplied_and_added_too():
+    a, b, out = values("float64", 4, 2, 3), values("float64", 4, 3, 5), values("float64", 4, 2, 5)
+    expected = out + a @ b
+    expected[0, 0] += a[0, 0] @ b[0]
+    Kernels().multiply_add(a, b, out)
+    Kernels().multiply_add(a[0, 0], b[0], out[0, 0])
+    np.testing.assert_allclose(out, expected, rtol=1e-13)
+
+
+def test_the_blas_of_numpy_is_found_and_adds_numbers_of_its_types_alone():
+    one = np.ones((2, 2))
+    assert add_product(one, one, one.copy())
+    assert not add_product(one, one.astype(np.float32), one.copy())
+    assert not add_product(one.astype(int), one.astype(int), one.astype(int))
+
+
 @pytest.fixture(params=["float32", "float64"])
 def dtype(request: pytest.FixtureRequest) -> str:
     name: str = request.param
@@ -66,14 +105,38 @@ def both(kernels: Kernels, compute: Callable[[Kernels], list[Array]], dtype: str
         np.testing.assert_allclose(ours, expected, **close(dtype))
 
 
-@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("scale", [1, 50])  # a row of which one number is nearly all of the sum, too
+@pytest.mark.parametrize("width", [1, WIDTH, 300])
+def test_the_fused_loss_is_that_of_numpy_whole_and_in_parts(kernels, dtype, width, scale):
+    y, targets = scale * values(dtype, 7, width), np.random.default_rng(3).integers(0, width, 7)
+    found = []
+    for each in (kernels, Kernels()):
+        whole = y.copy()
+        loss = each.cross_entropy(whole, targets, 0.3)
+        parts, (total, chosen) = y.copy(), np.empty((2, 7), dtype)
+        each.exponentials(parts, targets - 1, y.max(axis=1), total, chosen)
+        each.softmax_gradient(parts, targets - 1, total, 0.3)
+        found.append([np.array(loss), whole, parts, total, chosen])
+    for fused_one, numpy_one in zip(*found, strict=True):
+        np.testing.assert_allclose(fused_one, numpy_one, **close(dtype))
+    exact = y.astype(np.float64) - y.max(axis=1, keepdims=True).astype(np.float64)
+    nats = np.log(np.exp(exact).sum(axis=1)) - exact[np.arange(7), targets]
+    assert found[0][0] == pytest.approx(0.3 * nats.sum(), rel=1e-6)
+
+
+def test_a_logit_that_is_no_number_makes_the_fused_loss_none(kernels, dtype):
+    y = values(dtype, 3, WIDTH)
+    y[1, 4] = np.nan
+    assert np.isnan(kernels.cross_entropy(y, np.zeros(3, np.int64), 1.0))
+
+
 @pytest.mark.parametrize("rows", [1, 37])
-def test_fused_gelu_and_its_gradient_are_those_of_numpy(kernels, dtype, groups, rows):
+def test_fused_gelu_and_its_gradient_are_those_of_numpy(kernels, dtype, rows):
     def compute(kernels: Kernels) -> list[Array]:
-        x, bias = 3 * values(dtype, groups, rows, WIDTH), values(dtype, groups, WIDTH)
+        x, bias = 3 * values(dtype, rows, WIDTH), values(dtype, WIDTH)
         y, grad = np.empty_like(x), np.ones_like(bias)
         kernels.bias_gelu(x, bias, y, x)
-        slope, dx = x.copy(), values(dtype, groups, rows, WIDTH)
+        slope, dx = x.copy(), values(dtype, rows, WIDTH)
         kernels.bias_gelu_backward(dx, x, dx, grad)
         return [y, slope, dx, grad / rows]
 
@@ -81,22 +144,22 @@ def test_fused_gelu_and_its_gradient_are_those_of_numpy(kernels, dtype, groups, 
 
 
 def test_fused_gelu_of_huge_inputs_is_the_input_or_nothing(kernels, dtype):
-    x = np.array([[[-1e4, -200, -30, 30, 200, 1e4]]], dtype)
+    x = np.array([[-1e4, -200, -30, 30, 200, 1e4]], dtype)
     y, slope = np.empty_like(x), np.empty_like(x)
-    kernels.bias_gelu(x, np.zeros((1, 6), dtype), y, slope)
+    kernels.bias_gelu(x, np.zeros(6, dtype), y, slope)
     np.testing.assert_allclose(y, np.maximum(x, 0), atol=1e-25)
-    np.testing.assert_allclose(slope, [[[0, 0, 0, 1, 1, 1]]], atol=1e-25)
+    np.testing.assert_allclose(slope, [[0, 0, 0, 1, 1, 1]], atol=1e-25)
 
 
 def test_fused_kernels_pass_on_what_is_not_a_number(kernels, dtype):
-    x = values(dtype, 1, 4, WIDTH)
-    x[0, 2, 3] = np.nan
+    x = values(dtype, 4, WIDTH)
+    x[2, 3] = np.nan
     y, slope = np.empty_like(x), np.empty_like(x)
-    kernels.bias_gelu(x, np.zeros((1, WIDTH), dtype), y, slope)
-    assert np.argwhere(np.isnan(y)).tolist() == [[0, 2, 3]]
-    mean, inverse, one = np.empty(4, dtype), np.empty(4, dtype), np.ones(WIDTH, dtype)
-    kernels.layer_norm(x[0], one, one, y[0], mean, inverse, 1e-5)
-    assert np.isnan(y[0]).all(axis=1).tolist() == [False, False, True, False]
+    kernels.bias_gelu(x, np.zeros(WIDTH, dtype), y, slope)
+    assert np.argwhere(np.isnan(y)).tolist() == [[2, 3]]
+    mean, rstd, one = np.empty(4, dtype), np.empty(4, dtype), np.ones(WIDTH, dtype)
+    kernels.layer_norm(x, one, one, y, mean, rstd, 1e-5)
+    assert np.isnan(y).all(axis=1).tolist() == [False, False, True, False]
     assert np.isnan(kernels.square_norm(x.ravel()))
 
 
@@ -105,12 +168,12 @@ def test_fused_kernels_pass_on_what_is_not_a_number(kernels, dtype):
 def test_fused_layer_norm_and_its_gradients_are_those_of_numpy(kernels, dtype, rows, with_skip):
     def compute(kernels: Kernels) -> list[Array]:
         x, gain, bias = 5 + values(dtype, rows, WIDTH), values(dtype, WIDTH), values(dtype, WIDTH)
-        y, mean, inverse = np.empty_like(x), np.empty(rows, dtype), np.empty(rows, dtype)
-        kernels.layer_norm(x, gain, bias, y, mean, inverse, 1e-5)
-        kept = [y, mean.copy(), inverse.copy()]
+        y, mean, rstd = np.empty_like(x), np.empty(rows, dtype), np.empty(rows, dtype)
+        kernels.layer_norm(x, gain, bias, y, mean, rstd, 1e-5)
+        kept = [y, mean.copy(), rstd.copy()]
         grads, dy = np.ones((2, WIDTH), dtype), values(dtype, rows, WIDTH) / 2
         skip = values(dtype, rows, WIDTH) ** 2 if with_skip else None
-        kernels.layer_norm_backward(x, mean, inverse, gain, dy, x, *grads, skip)
+        kernels.layer_norm_backward(x, mean, rstd, gain, dy, x, *grads, skip)
         return [*kept, x, grads / rows]
 
     both(kernels, compute, dtype)

@@ -22,7 +22,7 @@ def norm(buffers: Buffers, width: int) -> LayerNorm:
 
 
 def residual(buffers: Buffers) -> Layer:
-    return Residual(norm(buffers, 6), linear(buffers, 6, 6, bias=False), bias=param(6), buffers=buffers)
+    return Residual(norm(buffers, 6), linear(buffers, 6, 6, bias=False), bias=param(6))
 
 
 def normal(*shape: int) -> Array:

@@ -13,7 +13,7 @@ from pscale.config.choices import Optimizer
 from pscale.nn.kernels import tiles
 from pscale.nn.optimizers import learning_rate, make_optimizer, rule_of
 from pscale.nn.optimizers.adafactor import _blocks
-from pscale.nn.optimizers.base import Elsewhere, update
+from pscale.nn.optimizers.base import ProcessGroups, update
 from pscale.nn.optimizers.muon import orthogonalise
 from pscale.nn.optimizers.state import Flat, Run
 from pscale.nn.param import Arena, Param, constant
@@ -227,7 +227,7 @@ def test_shards_anywhere_in_flat_memory_move_as_the_whole(optimizer):
         axis = mesh.axis("dp")
         low, high = cuts[axis.rank : axis.rank + 2]
         flat = Flat(START[low:high].copy(), np.empty(high - low), parameters(), low)
-        optimizer = make_optimizer(train, [flat], Elsewhere(shards=axis))
+        optimizer = make_optimizer(train, [flat], ProcessGroups(shards=axis))
         for lr, scale, grad in zip(LRS, SCALES, GRADS, strict=True):
             flat.grad[:] = grad[low:high]
             update(optimizer, 1, lr, scale)
@@ -245,7 +245,7 @@ def test_muon_has_whole_matrices_of_equal_shards_and_the_last_ranks_less_or_noth
         axis = mesh.axis("dp")
         low, high = (min(place * shard, SIZE) for place in (axis.rank, axis.rank + 1))
         flat = Flat(START[low:high].copy(), np.empty(high - low), parameters(), axis.rank * shard)
-        optimizer = make_optimizer(train, [flat], Elsewhere(shards=axis))
+        optimizer = make_optimizer(train, [flat], ProcessGroups(shards=axis))
         for lr, scale, grad in zip(LRS, SCALES, GRADS, strict=True):
             flat.grad[:] = grad[low:high]
             update(optimizer, 1, lr, scale)

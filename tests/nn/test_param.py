@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from pscale.nn.buffers import Buffers
-from pscale.nn.param import Arena, Deferred, Param, constant, normal
+from pscale.nn.param import Arena, Param, constant, normal
 
 
 def params() -> list[Param]:
@@ -37,14 +37,14 @@ def test_values_depend_on_seed_layer_and_name_alone():
 
 @pytest.mark.parametrize("stale", [True, False])
 def test_a_contribution_replaces_a_stale_gradient_and_adds_to_a_fresh_one(stale):
-    arena, buffers = Arena(params(), np.float64), Buffers()
+    arena = Arena(params(), np.float64)
     arena.grad.fill(np.nan if stale else 10)
     if stale:
         arena.clear_grads()
     random = np.random.default_rng(1)
     a, b, v = random.normal(size=(3, 5)), random.normal(size=(5, 4)), random.normal(size=4)
     weight, bias, third, _ = arena.params
-    weight.add_product(a, b, buffers)
+    weight.add_product(a, b)
     bias.add_grad(v)
     third.accumulator()[1] += v
     base = 0 if stale else 10
@@ -52,23 +52,23 @@ def test_a_contribution_replaces_a_stale_gradient_and_adds_to_a_fresh_one(stale)
     np.testing.assert_allclose(bias.grad, base + v)
     np.testing.assert_allclose(third.grad, base + np.outer([0, 1, 0], v))
     bias.add_grad(v)
-    weight.add_product(a, b, buffers)
+    weight.add_product(a, b)
     np.testing.assert_allclose(weight.grad, base + 2 * (a @ b))
     np.testing.assert_allclose(bias.grad, base + 2 * v)
 
 
 def test_a_deferred_product_keeps_its_factors_until_it_is_done():
-    buffers, deferred, weight = Buffers(), Deferred(), Param("w", (2, 3), layer=0, draw=constant(0.0))
+    buffers, weight = Buffers(), Param("w", (2, 3), layer=0, draw=constant(0.0))
     arena = Arena([weight], np.float64)
-    weight.deferred = deferred
+    weight.deferred = []
     arena.clear_grads()
     a, b = buffers.take((4, 2), np.float64), buffers.take((4, 3), np.float64)
     a[...], b[...] = 2.0, 3.0
-    weight.add_product(a.T, b, buffers)
+    weight.add_product(a.T, b)
     del a, b
     assert weight.stale
-    (multiply,) = deferred.collect()
-    assert deferred.collect() == []
+    multiply = weight.deferred.pop()
+    assert weight.deferred == []
     buffers.take((4, 2), np.float64).fill(np.nan)
     multiply()
     np.testing.assert_array_equal(weight.grad, np.full((2, 3), 24.0))

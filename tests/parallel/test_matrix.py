@@ -82,7 +82,7 @@ def multiplied(plan, direction):
         weight.data[...], vector.data[...] = mine_b, mine_bias
         arena.clear_grads()
         product = make_product(plan, mesh, spread_b, buffers=buffers)
-        layer = MatrixLinear(weight, vector, product, buffers=buffers)
+        layer = MatrixLinear(weight, vector, product)
         recorder.enabled = True
         y, cache = layer.forward(taken(mine_a[:, None], buffers))
         forward = moved(recorder, plan)

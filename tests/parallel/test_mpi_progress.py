@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from pscale.mesh import nonblocking
-from pscale.mesh.nonblocking import NonblockingCall, Outstanding
+from pscale.mesh.nonblocking import NonblockingCall, RequestQueue
 from pscale.mesh.self_axis import NullRecorder, SelfMesh
 from pscale.nn.layer import Chain
 from pscale.training.units import interspersed
@@ -48,7 +48,7 @@ def test_exchanges_may_move_between_layers_in_both_directions_unless_a_rank_is_a
 
 def test_the_oldest_call_is_asked_till_it_is_complete_and_what_was_waited_for_is_not(monkeypatch):
     monkeypatch.setattr(nonblocking, "thread_time_ns", lambda: 0)
-    asked, outstanding = [], Outstanding()
+    asked, outstanding = [], RequestQueue()
 
     class Answering:
         def __init__(self, name, answers):
@@ -86,7 +86,7 @@ class Sum:
 
 def test_sums_of_every_axis_move_while_an_older_call_is_not_complete(monkeypatch):
     monkeypatch.setattr(nonblocking, "thread_time_ns", lambda: 0)
-    outstanding, sums = Outstanding(), [Sum("dp"), Sum("dp"), Sum("tp")]
+    outstanding, sums = RequestQueue(), [Sum("dp"), Sum("dp"), Sum("tp")]
     message = Sum(None)
     calls = [NonblockingCall(call, 0, NullRecorder(), outstanding) for call in (message, *sums)]
     nonblocking.progress(outstanding)
@@ -97,7 +97,7 @@ def test_sums_of_every_axis_move_while_an_older_call_is_not_complete(monkeypatch
 
 def test_sums_of_other_axes_move_while_a_call_is_waited_for(monkeypatch):
     monkeypatch.setattr(nonblocking, "thread_time_ns", lambda: 0)
-    outstanding, total = Outstanding(), Sum("dp")
+    outstanding, total = RequestQueue(), Sum("dp")
     reply = Sum(None)
     reply.Test = lambda: total.asked > 2  # the other side sends once it has the sum
     NonblockingCall(total, 0, NullRecorder(), outstanding)
@@ -136,7 +136,7 @@ def test_a_library_that_moves_a_segment_a_question_is_asked_until_it_has_nothing
     clock = Clock()
     monkeypatch.setattr(nonblocking, "thread_time_ns", clock.now)
     request = Request(clock, [40_000, 30_000, 500, 20_000, 400])
-    pending = NonblockingCall(request, 7, clock, Outstanding())
+    pending = NonblockingCall(request, 7, clock, RequestQueue())
     assert not pending.poll()
     assert clock.noted == [("polled", 7, 0, 70_500)]  # the short answer: nothing more has arrived
     assert pending.poll()
@@ -146,7 +146,7 @@ def test_a_library_that_moves_a_segment_a_question_is_asked_until_it_has_nothing
 
 
 def test_what_a_segment_costs_is_inferred_from_the_cheapest_question_on_machines_of_any_speed(monkeypatch):
-    clock, outstanding = Clock(), Outstanding()
+    clock, outstanding = Clock(), RequestQueue()
     monkeypatch.setattr(nonblocking, "thread_time_ns", clock.now)
     for idle in (400, 1_500):  # below a microsecond all are the same
         NonblockingCall(Request(clock, [idle, 0]), 7, clock, outstanding).poll()
@@ -158,7 +158,7 @@ def test_what_a_segment_costs_is_inferred_from_the_cheapest_question_on_machines
 def test_a_library_that_is_never_idle_keeps_nobody_from_computing(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(nonblocking, "thread_time_ns", clock.now)
-    pending = NonblockingCall(Request(clock, [50_000] * 10_000), 7, clock, Outstanding())
+    pending = NonblockingCall(Request(clock, [50_000] * 10_000), 7, clock, RequestQueue())
     assert not pending.poll()
     assert clock.ns < 10_000_000
 
@@ -166,5 +166,5 @@ def test_a_library_that_is_never_idle_keeps_nobody_from_computing(monkeypatch):
 def test_time_that_others_spend_on_the_core_is_not_taken_for_progress(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(nonblocking, "thread_time_ns", lambda: 0)
-    assert not NonblockingCall(Request(clock, [3_000_000] * 10), 7, clock, Outstanding()).poll()
+    assert not NonblockingCall(Request(clock, [3_000_000] * 10), 7, clock, RequestQueue()).poll()
     assert clock.ns == 3_000_000

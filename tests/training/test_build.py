@@ -46,9 +46,9 @@ def forward(stage: Serial, x: Array, targets: Array) -> tuple[float, list]:
         x, cache = unit.layer.forward(x)
         caches.append(cache)
     value, gradient = stage.loss.forward(x, targets, 1 / (SAMPLES * 70))
-    for tally in stage.tallies:
-        value += tally.loss
-        tally.clear()
+    for stats in stage.routers:
+        value += stats.loss
+        stats.clear()
     return value, [*caches, gradient]
 
 

@@ -10,7 +10,7 @@ from plans import TEXT, counted, each_rank, multiplied, name, on_plan, predicted
 from pscale.config import Data, Matrix, Model, Plan, Train
 from pscale.errors import PlanError
 from pscale.nn import counts
-from pscale.nn.routing import Tally
+from pscale.nn.routing import RouterStats
 from pscale.parallel import pipeline, sequence, tensor
 from pscale.parallel.recompute import executed_flops, segments
 from pscale.parallel.schedule_timing import pipeline_bubble
@@ -194,13 +194,13 @@ def test_a_router_that_counts_again_is_caught(folder, monkeypatch):
     plan = Plan(ep=2)
     losses, *_ = run(on_plan(MOE, plan), plan, folder)
 
-    count = Tally.add
+    count = RouterStats.add
 
-    def never_pause(tally, *decided):
-        tally.paused = False
-        count(tally, *decided)
+    def never_pause(stats, *decided):
+        stats.paused = False
+        count(stats, *decided)
 
-    monkeypatch.setattr(Tally, "add", never_pause)
+    monkeypatch.setattr(RouterStats, "add", never_pause)
     found, *_ = run(on_plan(MOE, plan), replace(plan, checkpoint="full"), folder)
     assert np.abs(found - losses).max() > 1e-3
 

@@ -9,7 +9,7 @@ from plans import LINEAR, TEXT, assert_is_serial, error_of, name, on_plan, seria
 from pscale.config import Data, Matrix, Model, Plan, Train
 from pscale.errors import PlanError
 from pscale.nn import counts
-from pscale.nn.optimizers.base import Elsewhere
+from pscale.nn.optimizers.base import ProcessGroups
 from pscale.parallel import zero
 from pscale.parallel.strategies import check
 from pscale.training.prediction import memory_bytes
@@ -106,11 +106,11 @@ def test_a_sum_that_is_left_out_is_caught(optimizer, without, folder, monkeypatc
     plan, missing = without
 
     def incomplete(**sums):
-        return Elsewhere(**{name: add for name, add in sums.items() if name != missing})
+        return ProcessGroups(**{name: add for name, add in sums.items() if name != missing})
 
     case = on_plan(with_optimizer(EVEN, optimizer), plan)
     serial(case, folder)
-    monkeypatch.setattr(zero, "Elsewhere", incomplete)
+    monkeypatch.setattr(zero, "ProcessGroups", incomplete)
     error, _ = error_of(case, plan, folder)
     assert error > 1e-6
 
@@ -133,11 +133,11 @@ def test_a_matrix_that_is_gathered_wrongly_is_caught(hears, without, folder, mon
     plan, missing = without
 
     def wrong(**axes):
-        return Elsewhere(**axes | {missing: Deaf(axes[missing], hears=hears)})
+        return ProcessGroups(**axes | {missing: Deaf(axes[missing], hears=hears)})
 
     case = on_plan(with_optimizer(EVEN, "muon"), plan)
     serial(case, folder)
-    monkeypatch.setattr(zero, "Elsewhere", wrong)
+    monkeypatch.setattr(zero, "ProcessGroups", wrong)
     error, _ = error_of(case, plan, folder)
     assert error > 1e-6
 

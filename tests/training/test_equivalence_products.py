@@ -9,7 +9,7 @@ from thread_mesh import ThreadAxis
 
 from pscale.config import Data, Model, Plan, Train
 from pscale.nn import kernels
-from pscale.nn.routing import LocalPositions
+from pscale.nn.routing import ExpertPositions
 from pscale.parallel import expert
 from pscale.parallel.zero import Replicas
 
@@ -113,7 +113,7 @@ def keep_all(_, x, out):
 
 
 def nobody_else(_, counts):
-    return LocalPositions(0).exchange(counts)
+    return ExpertPositions(0).exchange(counts)
 
 
 GATHERED, ULYSSES = Plan(cp=2, context="all-gather"), Plan(cp=2, context="ulysses")

@@ -8,7 +8,7 @@ from training.test_equivalence_expert import MOE
 from pscale.config import Model, Plan
 from pscale.data import prepare
 from pscale.mesh.self_axis import SelfAxis, SelfMesh
-from pscale.nn.routing import Tally
+from pscale.nn.routing import RouterStats
 from pscale.training.step_records import ExpertLoad
 from pscale.worker.job import make_trainer
 from pscale.worker.recorder import Recorder
@@ -17,12 +17,12 @@ MODEL = Model(kind="moe", layers=4, experts=2)
 
 
 def test_shares_are_of_all_choices_and_imbalance_is_a_mean_over_steps_and_blocks():
-    tallies = [Tally(block=block, loads=np.zeros(2, np.int64)) for block in (1, 3)]
-    kept = ExpertLoad(tallies, MODEL, steps=3)
+    routers = [RouterStats(block=block, loads=np.zeros(2, np.int64)) for block in (1, 3)]
+    kept = ExpertLoad(routers, MODEL, steps=3)
     for step, loads in enumerate([[(9, 9), (9, 9)], [(4, 4), (6, 2)], [(8, 0), (4, 4)]]):
-        for tally, load in zip(tallies, loads, strict=True):
-            tally.loads += load
-            tally.dropped, tally.loss = step, 0.5
+        for stats, load in zip(routers, loads, strict=True):
+            stats.loads += load
+            stats.dropped, stats.loss = step, 0.5
         assert kept.note(step) == 1.0
     columns = kept.columns(SelfAxis("world"), range(1, 3))
     assert columns["dropped_share"] == (1 + 1 + 2 + 2) / 32

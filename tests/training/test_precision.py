@@ -25,7 +25,7 @@ from pscale.mesh.self_axis import SelfMesh
 from pscale.nn import kernels
 from pscale.nn.dtypes import dtype_of, tolerance
 from pscale.nn.kernels.sixteen_bit import HalfFusedKernels, HalfKernels
-from pscale.nn.routing import Tally
+from pscale.nn.routing import RouterStats
 from pscale.parallel.strategies import check
 from pscale.worker.routing_replay import RoutingRecord, RoutingReplay
 from pscale.worker.verify import on_one_rank
@@ -129,11 +129,11 @@ def gradients(run):
 
 
 def test_routers_show_their_choices_no_more_after_a_step_that_failed():
-    tally = Tally(block=0, loads=np.zeros(4, np.int64))
+    stats = RouterStats(block=0, loads=np.zeros(4, np.int64))
     noting = RoutingRecord(on_one_rank(routed("bf16")), SelfMesh())
-    with pytest.raises(ArithmeticError), noting([tally]):
+    with pytest.raises(ArithmeticError), noting([stats]):
         raise ArithmeticError
-    assert tally.review is None
+    assert stats.review is None
 
 
 @pytest.mark.parametrize(("dtype", "top_k", "plan"), ROUTED, ids=name)

@@ -13,7 +13,7 @@ from training.test_offload import GPT, MOE
 
 from pscale.config import Case, Ghost, Inject, Matrix, Model, Plan, Train
 from pscale.mesh import grid
-from pscale.mesh.nonblocking import AsleepComm, Outstanding
+from pscale.mesh.nonblocking import AsleepComm, RequestQueue
 from pscale.parallel.ranks import GROUPS
 from pscale.training.dry_run import rank_program
 from pscale.training.meta_arrays import Compute
@@ -133,7 +133,7 @@ def test_a_blocking_call_becomes_one_that_is_asked_for_and_a_look_takes_several_
             return print  # what is not called
 
     comm = Comm()
-    asleep = AsleepComm(comm, Outstanding(1e-6))
+    asleep = AsleepComm(comm, RequestQueue(1e-6))
     asleep.Allreduce("mine", "all", "sum")
     assert (comm.given, comm.request.left, asleep.size) == (("mine", "all", "sum"), 0, 4)
     assert len(sleeps) <= 2

@@ -13,8 +13,9 @@ import numpy as np
 
 from pscale.nn.buffers import Array, address
 from pscale.nn.kernels.attention_block import AttentionGradients, AttentionOperands
+from pscale.nn.kernels.costs import KERNELS, Declaration
 from pscale.nn.kernels.fused_arguments import block_argument, view
-from pscale.nn.kernels.reference import CUBIC, LINEAR, Kernels
+from pscale.nn.kernels.reference import Kernels
 from pscale.nn.kernels.tiles import scratch, upcast_pieces
 from pscale.nn.kernels.updates import Updates
 
@@ -113,7 +114,7 @@ def _reals(factors: dict[str, float], *order: str) -> list[ctypes.c_double]:
     return [ctypes.c_double(factors[name]) for name in order]
 
 
-INTERFACE = 9  # as in fused.c
+INTERFACE = 10  # as in fused.c
 _BUILT = Path(__file__).with_name("_fused.so")
 
 
@@ -149,54 +150,19 @@ class FusedKernels(FusedUpdates, Kernels):
         self.threads, self.library = threads, library
         library.set_threads(threads)
         for dtype in ("float32", "float64"):
-            for name in ("square_norm", "factored_norm"):
+            for name in ("square_norm", "factored_norm", "cross_entropy"):
                 getattr(library, f"{name}_{dtype}").restype = ctypes.c_double
             getattr(library, f"attention_room_{dtype}").restype = ctypes.c_int64
-
-    def bias_gelu(self, x: Array, bias: Array, y: Array, slope: Array) -> None:
-        """Read once, write twice."""
-        self.function("bias_gelu", x)(
-            *data(x, bias, y, slope), *sizes(*x.shape), ctypes.c_double(LINEAR), ctypes.c_double(CUBIC)
-        )
-
-    def bias_gelu_backward(self, dy: Array, slope: Array, dx: Array, bias_grad: Array) -> None:
-        """Sum columns by the way."""
-        partial = np.empty((self.threads, dy.shape[-1]), dy.dtype)
-        self.function("bias_gelu_backward", dy)(*data(dy, slope, dx, bias_grad, partial), *sizes(*dy.shape))
-
-    def layer_norm(
-        self, x: Array, gain: Array, bias: Array, y: Array, mean: Array, inverse: Array, epsilon: float
-    ) -> None:
-        """Find a row in cache after its mean."""
-        self.function("layer_norm", x)(
-            *data(x, gain, bias, y, mean, inverse), *sizes(*x.shape), ctypes.c_double(epsilon)
-        )
-
-    def layer_norm_backward(
-        self,
-        x: Array,
-        mean: Array,
-        inverse: Array,
-        gain: Array,
-        dy: Array,
-        dx: Array,
-        gain_grad: Array,
-        bias_grad: Array,
-        skip: Array | None = None,
-    ) -> None:
-        """Do all four sums on one reading."""
-        partial = np.empty((self.threads, 2, x.shape[1]), x.dtype)
-        self.function("layer_norm_backward", x)(
-            *data(x, mean, inverse, gain, dy, skip, dx, gain_grad, bias_grad, partial), *sizes(*x.shape)
-        )
-
-    def add(self, x: Array, skip: Array | None, bias: Array | None, y: Array) -> None:
-        """Add in one pass."""
-        self.function("add", x)(*data(x, skip, bias, y), *sizes(*x.shape))
 
     def add_to_rows(self, table: Array, rows: Array, x: Array) -> None:
         """Add row after row, without sorting."""
         self.function("add_to_rows", x)(*data(table, rows, x), *sizes(len(table), *x.shape))
+
+    def cross_entropy(self, y: Array, targets: Array, weight: float) -> float:
+        """Find a row in cache after its maximum, and after its sum."""
+        arrays = data(y, targets, np.empty(self.threads))
+        result: float = self.function("cross_entropy", y)(*arrays, *sizes(*y.shape), ctypes.c_double(weight))
+        return result
 
     def attend(self, of: AttentionOperands) -> None:
         """Keep a tile of scores in cache between its products."""
@@ -243,3 +209,28 @@ class FusedKernels(FusedUpdates, Kernels):
             for h in range(0, heads, some):
                 yield [None if x is None else x[b : b + sequences, h : h + some] for x in views]
                 of.progress()
+
+
+def _in_c(name: str, declared: Declaration) -> Callable[..., None]:
+    """Return the method that calls a kernel whose function in C takes what is declared, in one pass.
+
+    Arrays, room for the sums of each thread if there are any, rows and columns, numbers.
+    """
+
+    def call(self: FusedKernels, *given: Any, **named: Any) -> None:
+        values = declared.bind(given, named)
+        like = declared.like(values)
+        arrays = [value for each, value in values.items() if each in declared.modes]
+        if declared.sums:
+            room = sum(values[each].size for each in declared.sums)
+            arrays.append(np.empty((self.threads, room), like.dtype))
+        numbers = [ctypes.c_double(value) for each, value in values.items() if each not in declared.modes]
+        self.function(name, like)(*data(*arrays), *sizes(*like.shape), *numbers)
+
+    return call
+
+
+_OWN = "cross_entropy", "mean_square", "add_to_rows"  # above, or in NumPy alone
+for _name, _declared in KERNELS.items():
+    if _declared.rows and _name not in _OWN:
+        setattr(FusedKernels, _name, _in_c(_name, _declared))

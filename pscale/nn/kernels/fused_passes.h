@@ -44,17 +44,12 @@ VECTORISED static void NAME(bias_gelu_rows)(const REAL *x, const REAL *bias, REA
     }
 }
 
-/* `parts` equal parts of the rows have a bias each. */
-void NAME(bias_gelu)(const REAL *x, const REAL *bias, REAL *y, REAL *slope, int64_t parts, int64_t rows,
-                     int64_t width, double linear, double cubic) {
-    for (int64_t part = 0; part < parts; part++) {
-        int64_t at = part * rows * width;
-        PARALLEL {
-            int64_t first = first_row(rows, THREAD, THREADS), stop = first_row(rows, THREAD + 1, THREADS);
-            int64_t start = at + first * width;
-            NAME(bias_gelu_rows)(x + start, bias + part * width, y + start, slope + start, stop - first, width,
-                                 (REAL)linear, (REAL)cubic);
-        }
+void NAME(bias_gelu)(const REAL *x, const REAL *bias, REAL *y, REAL *slope, int64_t rows, int64_t width) {
+    PARALLEL {
+        int64_t first = first_row(rows, THREAD, THREADS), stop = first_row(rows, THREAD + 1, THREADS);
+        int64_t start = first * width;
+        NAME(bias_gelu_rows)(x + start, bias, y + start, slope + start, stop - first, width, (REAL)GELU_LINEAR,
+                             (REAL)GELU_CUBIC);
     }
 }
 
@@ -73,22 +68,19 @@ VECTORISED static void NAME(multiply_rows)(const REAL *dy, const REAL *slope, RE
 
 /* `partial` has room for a row of sums a thread; they are added in the threads' order, always the same. */
 void NAME(bias_gelu_backward)(const REAL *dy, const REAL *slope, REAL *dx, REAL *bias_grad, REAL *partial,
-                              int64_t parts, int64_t rows, int64_t width) {
-    for (int64_t part = 0; part < parts; part++) {
-        int64_t at = part * rows * width;
-        memset(partial, 0, thread_count * width * sizeof(REAL));
-        PARALLEL {
-            int64_t first = first_row(rows, THREAD, THREADS), stop = first_row(rows, THREAD + 1, THREADS);
-            int64_t start = at + first * width;
-            NAME(multiply_rows)(dy + start, slope + start, dx + start, partial + THREAD * width, stop - first, width);
-        }
-        for (int thread = 0; thread < thread_count; thread++)
-            for (int64_t i = 0; i < width; i++) bias_grad[part * width + i] += partial[thread * width + i];
+                              int64_t rows, int64_t width) {
+    memset(partial, 0, thread_count * width * sizeof(REAL));
+    PARALLEL {
+        int64_t first = first_row(rows, THREAD, THREADS), stop = first_row(rows, THREAD + 1, THREADS);
+        int64_t start = first * width;
+        NAME(multiply_rows)(dy + start, slope + start, dx + start, partial + THREAD * width, stop - first, width);
     }
+    for (int thread = 0; thread < thread_count; thread++)
+        for (int64_t i = 0; i < width; i++) bias_grad[i] += partial[thread * width + i];
 }
 
 VECTORISED static void NAME(layer_norm_rows)(const REAL *x, const REAL *gain, const REAL *bias, REAL *y, REAL *mean,
-                                             REAL *inverse, int64_t rows, int64_t width, REAL epsilon) {
+                                             REAL *rstd, int64_t rows, int64_t width, REAL epsilon) {
     for (int64_t row = 0; row < rows; row++) {
         const REAL *xs = x + row * width;
         REAL *ys = y + row * width, sum = 0, squares = 0;
@@ -101,25 +93,25 @@ VECTORISED static void NAME(layer_norm_rows)(const REAL *x, const REAL *gain, co
 #pragma omp simd
         for (int64_t i = 0; i < width; i++) ys[i] = (xs[i] - middle) * r * gain[i] + bias[i];
         mean[row] = middle;
-        inverse[row] = r;
+        rstd[row] = r;
     }
 }
 
-void NAME(layer_norm)(const REAL *x, const REAL *gain, const REAL *bias, REAL *y, REAL *mean, REAL *inverse,
+void NAME(layer_norm)(const REAL *x, const REAL *gain, const REAL *bias, REAL *y, REAL *mean, REAL *rstd,
                       int64_t rows, int64_t width, double epsilon) {
     PARALLEL {
         int64_t first = first_row(rows, THREAD, THREADS), stop = first_row(rows, THREAD + 1, THREADS);
-        NAME(layer_norm_rows)(x + first * width, gain, bias, y + first * width, mean + first, inverse + first,
+        NAME(layer_norm_rows)(x + first * width, gain, bias, y + first * width, mean + first, rstd + first,
                               stop - first, width, (REAL)epsilon);
     }
 }
 
-VECTORISED static void NAME(layer_norm_backward_rows)(const REAL *x, const REAL *mean, const REAL *inverse,
+VECTORISED static void NAME(layer_norm_backward_rows)(const REAL *x, const REAL *mean, const REAL *rstd,
                                                       const REAL *gain, const REAL *dy, const REAL *skip, REAL *dx,
                                                       REAL *gain_sums, REAL *bias_sums, int64_t rows, int64_t width) {
     for (int64_t row = 0; row < rows; row++) {
         const REAL *xs = x + row * width, *dys = dy + row * width;
-        REAL *dxs = dx + row * width, middle = mean[row], r = inverse[row], along = 0, level = 0;
+        REAL *dxs = dx + row * width, middle = mean[row], r = rstd[row], along = 0, level = 0;
 #pragma omp simd reduction(+ : along, level)
         for (int64_t i = 0; i < width; i++) {
             REAL normal = (xs[i] - middle) * r, g = dys[i] * gain[i];
@@ -142,14 +134,14 @@ VECTORISED static void NAME(layer_norm_backward_rows)(const REAL *x, const REAL 
 }
 
 /* `skip` may be missing; `partial` has room for two rows of sums a thread. */
-void NAME(layer_norm_backward)(const REAL *x, const REAL *mean, const REAL *inverse, const REAL *gain, const REAL *dy,
-                               const REAL *skip, REAL *dx, REAL *gain_grad, REAL *bias_grad, REAL *partial,
+void NAME(layer_norm_backward)(const REAL *x, const REAL *mean, const REAL *rstd, const REAL *gain, const REAL *dy,
+                               REAL *dx, REAL *gain_grad, REAL *bias_grad, const REAL *skip, REAL *partial,
                                int64_t rows, int64_t width) {
     memset(partial, 0, 2 * thread_count * width * sizeof(REAL));
     PARALLEL {
         int64_t first = first_row(rows, THREAD, THREADS), stop = first_row(rows, THREAD + 1, THREADS);
         REAL *sums = partial + 2 * THREAD * width;
-        NAME(layer_norm_backward_rows)(x + first * width, mean + first, inverse + first, gain, dy + first * width,
+        NAME(layer_norm_backward_rows)(x + first * width, mean + first, rstd + first, gain, dy + first * width,
                                        skip ? skip + first * width : 0, dx + first * width, sums, sums + width,
                                        stop - first, width);
     }
@@ -205,4 +197,66 @@ void NAME(add_to_rows)(REAL *table, const int64_t *rows, const REAL *x, int64_t 
         NAME(add_columns)(table, rows, x, size, count, width, first_row(width, THREAD, THREADS),
                           first_row(width, THREAD + 1, THREADS));
     }
+}
+
+/* e^(y - largest), their sum, and y - largest of the target where that is a column. */
+VECTORISED static void NAME(exponential_row)(REAL *y, int64_t width, int64_t target, REAL largest, REAL *total,
+                                             REAL *chosen) {
+    REAL sum = 0;
+    *chosen = target >= 0 && target < width ? y[target] - largest : 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < width; i++) {
+        y[i] = NAME(exponential_below)(y[i] - largest);
+        sum += y[i];
+    }
+    *total = sum;
+}
+
+VECTORISED static void NAME(scale_row)(REAL *p, int64_t width, int64_t target, REAL scale, REAL weight) {
+#pragma omp simd
+    for (int64_t i = 0; i < width; i++) p[i] *= scale;
+    if (target >= 0 && target < width) p[target] -= weight;
+}
+
+VECTORISED static REAL NAME(largest_of_row)(const REAL *y, int64_t width) {
+    REAL largest = y[0];
+#pragma omp simd reduction(max : largest)
+    for (int64_t i = 1; i < width; i++) largest = MAX(largest, y[i]);
+    return largest;
+}
+
+void NAME(exponentials)(REAL *y, const int64_t *targets, const REAL *largest, REAL *total, REAL *chosen, int64_t rows,
+                        int64_t width) {
+    PARALLEL {
+        int64_t first = first_row(rows, THREAD, THREADS), stop = first_row(rows, THREAD + 1, THREADS);
+        for (int64_t row = first; row < stop; row++)
+            NAME(exponential_row)(y + row * width, width, targets[row], largest[row], total + row, chosen + row);
+    }
+}
+
+void NAME(softmax_gradient)(REAL *p, const int64_t *targets, const REAL *total, int64_t rows, int64_t width,
+                            double weight) {
+    PARALLEL {
+        int64_t first = first_row(rows, THREAD, THREADS), stop = first_row(rows, THREAD + 1, THREADS);
+        for (int64_t row = first; row < stop; row++)
+            NAME(scale_row)(p + row * width, width, targets[row], (REAL)weight / total[row], (REAL)weight);
+    }
+}
+
+/* All three, a row in cache at a time; `partial` has room for a number a thread. */
+double NAME(cross_entropy)(REAL *y, const int64_t *targets, double *partial, int64_t rows, int64_t width,
+                           double weight) {
+    double loss = 0;
+    memset(partial, 0, thread_count * sizeof(double));
+    PARALLEL {
+        int64_t first = first_row(rows, THREAD, THREADS), stop = first_row(rows, THREAD + 1, THREADS);
+        for (int64_t row = first; row < stop; row++) {
+            REAL *ys = y + row * width, total, chosen;
+            NAME(exponential_row)(ys, width, targets[row], NAME(largest_of_row)(ys, width), &total, &chosen);
+            NAME(scale_row)(ys, width, targets[row], (REAL)weight / total, (REAL)weight);
+            partial[THREAD] += log((double)total) - chosen;
+        }
+    }
+    for (int thread = 0; thread < thread_count; thread++) loss += partial[thread];
+    return loss * weight;
 }

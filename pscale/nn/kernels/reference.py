@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import sys
+from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
-from pscale.nn.buffers import Array
+from pscale.blas import forwarding
+from pscale.nn.buffers import Array, address
 from pscale.nn.kernels import blockwise
 from pscale.nn.kernels.attention_block import AttentionGradients, AttentionOperands, future
+from pscale.nn.kernels.costs import attention_bytes, attention_flops, kernel
 from pscale.nn.kernels.tiles import ones, scratch, tile_shape, tiles
 from pscale.nn.kernels.updates import Updates
 
@@ -22,30 +28,45 @@ class Kernels(Updates):
     name = "numpy"
     threads = 1
 
+    @kernel("product", "a b > out", lambda a, out, **_: 2 * out.size * a.shape[-1])
     def multiply(self, a: Array, b: Array, out: Array) -> None:
         """Write a @ b: matrices, stacks of them, or a vector and a matrix."""
         np.matmul(a, b, out=out)
 
+    @kernel("product", "a b > + out", lambda a, out, **_: 2 * out.size * a.shape[-1])
+    def multiply_add(self, a: Array, b: Array, out: Array) -> None:
+        """Add a @ b to `out`: in the sums of the product where NumPy's BLAS can be called, else by tiles."""
+        if a.ndim == 1:
+            out += np.matmul(a, b)
+        elif a.ndim > 2:
+            for x, y, z in zip(a, b, out, strict=True):
+                self.multiply_add(x, y, z)
+        elif not add_product(a, b, out):
+            work = scratch().take(tile_shape(out), out.dtype)
+            for tile in tiles(out):
+                out[tile] += np.matmul(a[tile], b, out=work[: len(out[tile])])
+
+    @kernel("activation", "x* bias > y* slope*", lambda x, **_: 15 * x.size)
     def bias_gelu(self, x: Array, bias: Array, y: Array, slope: Array) -> None:
         """Write h s(2u) and its derivative s + y (1 - s) 2u' for h = x + bias, s the logistic function.
 
-        u = LINEAR h + CUBIC h^3 (Hendrycks and Gimpel, 2016). (G, rows, C), bias (G, C); `slope` may be `x`.
+        u = LINEAR h + CUBIC h^3 (Hendrycks and Gimpel, 2016). (rows, C), bias (C,); `slope` may be `x`.
         """
-        work = scratch().take((2, *tile_shape(x[0])), x.dtype)
-        for group, row in enumerate(bias):
-            for tile in tiles(x[group]):
-                h = np.add(x[group, tile], row, out=slope[group, tile])
-                _gelu(h, y[group, tile], *work[:, : len(h)])
+        work = scratch().take((2, *tile_shape(x)), x.dtype)
+        for tile in tiles(x):
+            h = np.add(x[tile], bias, out=slope[tile])
+            _gelu(h, y[tile], *work[:, : len(h)])
 
+    @kernel("activation", "dy* slope* > dx* + bias_grad", lambda dy, **_: 2 * dy.size)
     def bias_gelu_backward(self, dy: Array, slope: Array, dx: Array, bias_grad: Array) -> None:
-        """Write dy slope, (G, rows, C), add its column sums to `bias_grad`, (G, C); `dx` may be `dy`."""
-        for group in range(len(bias_grad)):
-            for tile in tiles(dx[group]):
-                part = np.multiply(dy[group, tile], slope[group, tile], out=dx[group, tile])
-                bias_grad[group] += np.matmul(ones(len(part), dy.dtype), part)
+        """Write dy slope, (rows, C), add its column sums to `bias_grad`, (C,); `dx` may be either."""
+        for tile in tiles(dx):
+            part = np.multiply(dy[tile], slope[tile], out=dx[tile])
+            bias_grad += np.matmul(ones(len(part), dy.dtype), part)
 
+    @kernel("norm", "x* gain bias > y* mean* rstd*", lambda x, **_: 7 * x.size + 5 * len(x))
     def layer_norm(
-        self, x: Array, gain: Array, bias: Array, y: Array, mean: Array, inverse: Array, epsilon: float
+        self, x: Array, gain: Array, bias: Array, y: Array, mean: Array, rstd: Array, epsilon: float
     ) -> None:
         """Write (x - mean) / deviation * gain + bias, the mean and 1 / deviation (Ba et al., 2016)."""
         width = x.shape[1]
@@ -53,20 +74,25 @@ class Kernels(Updates):
             np.matmul(x[tile], ones(width, x.dtype), out=mean[tile])
             mean[tile] /= width
             normal = np.subtract(x[tile], mean[tile, None], out=y[tile])
-            variance = np.vecdot(normal, normal, out=inverse[tile])
+            variance = np.vecdot(normal, normal, out=rstd[tile])
             variance /= width
             variance += epsilon
             np.sqrt(variance, out=variance)
             np.reciprocal(variance, out=variance)
-            normal *= inverse[tile, None]
+            normal *= rstd[tile, None]
             normal *= gain
             normal += bias
 
+    @kernel(
+        "norm",
+        "x* mean* rstd* gain dy* skip* > dx* + gain_grad bias_grad",
+        lambda x, skip, **_: (14 + (skip is not None)) * x.size + 2 * len(x),
+    )
     def layer_norm_backward(
         self,
         x: Array,
         mean: Array,
-        inverse: Array,
+        rstd: Array,
         gain: Array,
         dy: Array,
         dx: Array,
@@ -84,7 +110,7 @@ class Kernels(Updates):
             size = len(dy[tile])
             normal, product = work[:, :size]
             np.subtract(x[tile], mean[tile, None], out=normal)
-            normal *= inverse[tile, None]
+            normal *= rstd[tile, None]
             bias_grad += np.matmul(ones(size, x.dtype), dy[tile])
             np.multiply(dy[tile], normal, out=product)
             gain_grad += np.matmul(ones(size, x.dtype), product)
@@ -96,10 +122,15 @@ class Kernels(Updates):
             normal += level
             np.multiply(dy[tile], gain, out=product)
             product -= normal
-            np.multiply(product, inverse[tile, None], out=dx[tile])
+            np.multiply(product, rstd[tile, None], out=dx[tile])
             if skip is not None:
                 dx[tile] += skip[tile]
 
+    @kernel(
+        "elementwise",
+        "x* skip* bias > y*",
+        lambda skip, bias, y, **_: ((skip is not None) + (bias is not None)) * y.size,
+    )
     def add(self, x: Array, skip: Array | None, bias: Array | None, y: Array) -> None:
         """Write x + skip + bias, of which one may be missing: (rows, C), bias (C,); `y` may be `x`."""
         for tile in tiles(y):
@@ -108,10 +139,19 @@ class Kernels(Updates):
                 if other is not None:
                     found = np.add(found, other, out=y[tile])
 
+    @kernel(
+        "embedding", "table rows > out", lambda **_: 0, lambda rows, out, **_: rows.nbytes + 2 * out.nbytes
+    )
     def take_rows(self, table: Array, rows: Array, out: Array) -> None:
         """Copy rows of a table to `out`, (..., C); the nearest in place of one that is not there."""
         np.take(table, rows, axis=0, out=out, mode="clip")  # by default it would copy through a buffer
 
+    @kernel(
+        "embedding",
+        "rows* x* > + table",
+        lambda x, **_: x.size,
+        lambda rows, x, **_: rows.nbytes + 3 * x.nbytes,
+    )
     def add_to_rows(self, table: Array, rows: Array, x: Array) -> None:
         """Add `x`, (n, C), to the rows of a table that `rows`, (n,), names; those not there are left out.
 
@@ -132,6 +172,48 @@ class Kernels(Updates):
             sums += before
             table[present] = sums
 
+    @kernel("loss", "targets* > + y*", lambda y, **_: 5 * y.size)
+    def cross_entropy(self, y: Array, targets: Array, weight: float) -> float:
+        """Return `weight` times the sum of -log softmax(y)[target], with its gradient in place of `y`."""
+        loss = 0.0
+        for tile in tiles(y, times=8):  # a tile has few rows of as many logits, and calls take longer
+            p, columns, (total, chosen) = y[tile], targets[tile], np.empty((2, len(y[tile])), y.dtype)
+            self.exponentials(p, columns, np.maximum.reduce(p, axis=1), total, chosen)
+            self.softmax_gradient(p, columns, total, weight)
+            loss += float(np.sum(np.log(total) - chosen, dtype=np.float64))
+        return loss * weight
+
+    @kernel("loss", "targets* largest* > total* chosen* + y*", lambda y, **_: 3 * y.size)
+    def exponentials(self, y: Array, targets: Array, largest: Array, total: Array, chosen: Array) -> None:
+        """Write exp(y - largest) in place, its sums along rows, and y - largest of the target.
+
+        (rows, C) and (rows,); a target that is no column here is one of another rank, and gets 0.
+        """
+        y -= largest[:, None]
+        here = _targets(targets, y)
+        chosen.fill(0)
+        chosen[here[0]] = y[here]
+        np.exp(y, out=y)
+        np.matmul(y, ones(y.shape[1], y.dtype), out=total)
+
+    @kernel("loss", "targets* total* > + p*", lambda p, **_: p.size)
+    def softmax_gradient(self, p: Array, targets: Array, total: Array, weight: float) -> None:
+        """Turn exponentials into weight (p / total - one-hot), in place."""
+        p *= (weight / total)[:, None]
+        p[_targets(targets, p)] -= weight
+
+    @kernel("loss", "targets* > + y*", lambda y, **_: 4 * y.size)
+    def mean_square(self, y: Array, targets: Array, weight: float) -> float:
+        """Return `weight` times the sum of (y - target)^2, with its gradient in place of `y`, (rows, C)."""
+        loss = 0.0
+        for tile in tiles(y):
+            part = y[tile]
+            part -= targets[tile]
+            loss += float(np.sum(np.vecdot(part, part), dtype=np.float64))
+            part *= 2 * weight
+        return loss * weight
+
+    @kernel("attention", "", attention_flops, attention_bytes)
     def attend(self, of: AttentionOperands) -> None:
         """Let queries attend to some keys more; the softmax goes on with the higher maximum."""
         softmax = of.softmax
@@ -150,6 +232,7 @@ class Kernels(Updates):
                 _add_product(scores, v[:, keys], y[:, rows], write=of.first)
                 of.poll()
 
+    @kernel("attention", "", attention_flops, attention_bytes)
     def attend_backward(self, of: AttentionGradients) -> None:
         """Write a block's gradients of k and v; write, or add to, those of q.
 
@@ -176,9 +259,16 @@ class Kernels(Updates):
                 del g, ds  # before the next
                 of.poll()
 
+    @kernel("attention", "total > + y", lambda **_: 0)
     def normalise(self, y: Array, total: Array) -> None:
         """Divide `y`, (B, H, rows, width), by the sums of exponentials `total`, (B, H, rows)."""
         y /= total[..., None]
+
+
+def _targets(targets: Array, rows: Array) -> tuple[Array, Array]:
+    """Return the rows whose target is one of the columns here, and these columns."""
+    here = np.flatnonzero((targets >= 0) & (targets < rows.shape[1]))
+    return here, targets[here]
 
 
 def _gelu(h: Array, y: Array, a: Array, b: Array) -> None:
@@ -228,3 +318,48 @@ def _add_product(a: Array, b: Array, total: Array, *, write: bool) -> None:
     product = scratch().take(total.shape, total.dtype)
     np.matmul(a, b, out=product)
     total += product
+
+
+_GEMM = {"f": ("cblas_sgemm", ctypes.c_float), "d": ("cblas_dgemm", ctypes.c_double)}
+_ROW_MAJOR, _AS_IT_IS, _TRANSPOSED = 101, 111, 112  # of CBLAS
+
+
+def add_product(a: Array, b: Array, out: Array) -> bool:
+    """Add a @ b to `out`, matrices, by the BLAS of NumPy, which sums in place; false if that cannot."""
+    left, right, rows = _layout(a), _layout(b), _layout(out)
+    gemm = _gemm(out.dtype.char) if a.dtype == b.dtype == out.dtype else None
+    if gemm is None or not (left and right and rows) or rows[0] != _AS_IT_IS:
+        return False
+    at_a, at_b, at_out = map(address, (a, b, out))
+    sizes, one = (*out.shape, a.shape[1]), 1.0
+    orders = _ROW_MAJOR, left[0], right[0]
+    gemm(*orders, *sizes, one, at_a, left[1], at_b, right[1], one, at_out, rows[1])
+    return True
+
+
+def _layout(x: Array) -> tuple[int, int] | None:
+    """Return whether a matrix is transposed in memory, with the numbers from row to row there."""
+    for order, rows in ((_AS_IT_IS, x), (_TRANSPOSED, x.T)):
+        if rows.flags.c_contiguous:
+            return order, max(rows.shape[1], 1)
+        if rows.strides[1] == x.itemsize and rows.strides[0] >= rows.shape[1] * x.itemsize:
+            return order, rows.strides[0] // x.itemsize
+    return None
+
+
+@cache
+def _gemm(kind: str) -> Callable[..., None] | None:
+    """Return the product of matrices of the BLAS that computes for NumPy, for a type of number, if found."""
+    if kind not in _GEMM:
+        return None
+    umath = sys.modules["numpy._core._multiarray_umath"]  # which is linked to its BLAS
+    opened = ctypes.CDLL(str(forwarding.library() or umath.__file__))
+    name, real = _GEMM[kind]
+    _, suffix = around = forwarding.affixes(opened)
+    if not hasattr(opened, name.join(around)):
+        return None
+    routine = opened[name.join(around)]
+    whole = ctypes.c_int64 if forwarding.has_64_bits(opened, suffix) else ctypes.c_int32
+    place, routine.restype = ctypes.c_void_p, None
+    routine.argtypes = [*[ctypes.c_int] * 3, *[whole] * 3, real, *[place, whole] * 2, real, place, whole]
+    return routine

@@ -6,10 +6,13 @@ of them at a time where rows do not depend on each other.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from pscale.nn.buffers import Array
 from pscale.nn.kernels.attention_block import AttentionGradients, AttentionOperands, Softmax
+from pscale.nn.kernels.costs import KERNELS, Declaration
 from pscale.nn.kernels.fused import FusedKernels
 from pscale.nn.kernels.reference import Kernels
 from pscale.nn.kernels.tiles import Copies, tiles
@@ -22,107 +25,17 @@ class HalfKernels(Kernels):
 
     def multiply(self, a: Array, b: Array, out: Array) -> None:
         """Round sums of float32 once; of a matrix by its rows."""
-        if a.ndim > 2:
-            for x, y, z in zip(a, b, out, strict=True):
-                self.multiply(x, y, z)
-            return
-        with Copies() as whole:
-            factor = whole.read(b)
-            for start in range(0, len(a), _ROWS) if a.ndim > 1 else (None,):
-                rows = slice(None) if start is None else slice(start, start + _ROWS)
-                with Copies() as copies:
-                    super().multiply(copies.read(a[rows]), factor, copies.write(out[rows]))
-
-    def bias_gelu(self, x: Array, bias: Array, y: Array, slope: Array) -> None:
-        """Compute tile by tile."""
-        for group in range(len(bias)):
-            here = slice(group, group + 1)
-            for tile in tiles(x[group]):
-                with Copies() as copies:
-                    super().bias_gelu(
-                        copies.read(x[here, tile]),
-                        copies.read(bias[here]),
-                        copies.write(y[here, tile]),
-                        copies.write(slope[here, tile]),
-                    )
-
-    def bias_gelu_backward(self, dy: Array, slope: Array, dx: Array, bias_grad: Array) -> None:
-        """Add up sums of all tiles before they are rounded."""
-        with Copies() as whole:
-            sums = whole.change(bias_grad)
-            for group in range(len(sums)):
-                here = slice(group, group + 1)
-                for tile in tiles(dy[group]):
-                    with Copies() as copies:
-                        super().bias_gelu_backward(
-                            copies.read(dy[here, tile]),
-                            copies.read(slope[here, tile]),
-                            copies.write(dx[here, tile]),
-                            sums[here],
-                        )
-
-    def layer_norm(
-        self, x: Array, gain: Array, bias: Array, y: Array, mean: Array, inverse: Array, epsilon: float
-    ) -> None:
-        """Compute tile by tile."""
-        for tile in tiles(x):
+        multiply = super().multiply
+        for rows, factor, part in _row_products(a, b, out):
             with Copies() as copies:
-                super().layer_norm(
-                    copies.read(x[tile]),
-                    copies.read(gain),
-                    copies.read(bias),
-                    copies.write(y[tile]),
-                    mean[tile],
-                    inverse[tile],
-                    epsilon,
-                )
+                multiply(copies.read(rows), factor, copies.write(part))
 
-    def layer_norm_backward(
-        self,
-        x: Array,
-        mean: Array,
-        inverse: Array,
-        gain: Array,
-        dy: Array,
-        dx: Array,
-        gain_grad: Array,
-        bias_grad: Array,
-        skip: Array | None = None,
-    ) -> None:
-        """Add up sums of all tiles before they are rounded."""
-        with Copies() as whole:
-            sums = whole.change(gain_grad), whole.change(bias_grad)
-            for tile in tiles(x):
-                with Copies() as copies:
-                    super().layer_norm_backward(
-                        copies.read(x[tile]),
-                        mean[tile],
-                        inverse[tile],
-                        copies.read(gain),
-                        copies.read(dy[tile]),
-                        copies.write(dx[tile]),
-                        *sums,
-                        None if skip is None else copies.read(skip[tile]),
-                    )
-
-    def add(self, x: Array, skip: Array | None, bias: Array | None, y: Array) -> None:
-        """Round the sum of all that is added."""
-        for tile in tiles(y):
+    def multiply_add(self, a: Array, b: Array, out: Array) -> None:
+        """Round sums of float32 once, with what was there."""
+        add = super().multiply_add
+        for rows, factor, part in _row_products(a, b, out):
             with Copies() as copies:
-                super().add(
-                    copies.read(x[tile]),
-                    None if skip is None else copies.read(skip[tile]),
-                    None if bias is None else copies.read(bias),
-                    copies.write(y[tile]),
-                )
-
-    def add_to_rows(self, table: Array, rows: Array, x: Array) -> None:
-        """Round what a row becomes once."""
-        with Copies() as whole:
-            wide_table = whole.change(table)
-            for tile in tiles(x):
-                with Copies() as copies:
-                    super().add_to_rows(wide_table, rows[tile], copies.read(x[tile]))
+                add(copies.read(rows), factor, copies.change(part))
 
     def attend(self, of: AttentionOperands) -> None:
         """Compute as many heads at once as there are threads; what goes on from block to block is float32."""
@@ -163,6 +76,19 @@ class HalfKernels(Kernels):
         ]
 
 
+def _row_products(a: Array, b: Array, out: Array) -> Iterator[tuple[Array, Array, Array]]:
+    """Yield rows of `a`, of a stack or not, with the other factor in float32 and what they are of `out`."""
+    if a.ndim > 2:
+        for x, y, z in zip(a, b, out, strict=True):
+            yield from _row_products(x, y, z)
+        return
+    with Copies() as whole:
+        factor = whole.read(b)
+        for start in range(0, len(a), _ROWS) if a.ndim > 1 else (None,):
+            rows = slice(None) if start is None else slice(start, start + _ROWS)
+            yield a[rows], factor, out[rows]
+
+
 def _part(softmax: Softmax, part: tuple[slice, slice], copies: Copies, *, written: bool) -> Softmax:
     exponentials = softmax.exponentials
     if exponentials is not None:
@@ -174,6 +100,38 @@ def _part(softmax: Softmax, part: tuple[slice, slice], copies: Copies, *, writte
         maximum=softmax.maximum[part],
         total=softmax.total[part],
     )
+
+
+def _by_tiles(name: str, declared: Declaration) -> Callable[..., float]:
+    """Return the method that computes a kernel tile by tile; sums over all tiles are rounded at their end."""
+
+    def call(self: HalfKernels, *given: Any, **named: Any) -> float:
+        inner, values, result = getattr(super(HalfKernels, self), name), declared.bind(given, named), 0.0
+        with Copies() as whole:
+            for each, mode in declared.modes.items():
+                if each not in declared.rows and values[each] is not None:
+                    values[each] = getattr(whole, mode)(values[each])
+            for tile in tiles(declared.like(values)):
+                with Copies() as copies:
+                    result += (
+                        inner(
+                            *(
+                                getattr(copies, declared.modes[each])(value[tile])
+                                if each in declared.rows and value is not None
+                                else value
+                                for each, value in values.items()
+                            )
+                        )
+                        or 0.0
+                    )
+        return result
+
+    return call
+
+
+for _name, _declared in KERNELS.items():
+    if _declared.rows:
+        setattr(HalfKernels, _name, _by_tiles(_name, _declared))
 
 
 class HalfFusedKernels(HalfKernels, FusedKernels):

@@ -24,9 +24,9 @@ def tile_shape(x: Array) -> tuple[int, int]:
     return min(rows, max(1, TILE_BYTES // (width * x.itemsize))), width
 
 
-def tiles(x: Array) -> Iterator[slice]:
-    """Cut the rows of `x`, shape (rows, C), into tiles."""
-    size, _ = tile_shape(x)
+def tiles(x: Array, times: int = 1) -> Iterator[slice]:
+    """Cut the rows of `x`, shape (rows, C), into tiles, or into parts of several."""
+    size = tile_shape(x)[0] * times
     for start in range(0, len(x), size):
         yield slice(start, min(start + size, len(x)))
 

@@ -10,12 +10,18 @@ from collections.abc import Iterator
 import numpy as np
 
 from pscale.nn.buffers import Array
+from pscale.nn.kernels.costs import kernel
 from pscale.nn.kernels.tiles import CHUNK, chunks, ones, scratch, tile_shape, tiles
 
 
 class Updates:
     """Updates of weights, and the sums of squares that they need, which are in float64."""
 
+    @kernel(
+        "optimizer",
+        "grad > + weight velocity",
+        lambda weight, velocity, **_: (3 if velocity is None else 5) * weight.size,
+    )
     def sgd(
         self,
         weight: Array,
@@ -37,6 +43,7 @@ class Updates:
             step *= rate
             weight[part] -= step
 
+    @kernel("optimizer", "grad > + weight m v", lambda weight, keep, **_: (11 + (keep != 1)) * weight.size)
     def adamw(
         self,
         weight: Array,
@@ -72,6 +79,11 @@ class Updates:
                 w *= keep
             w -= step
 
+    @kernel(
+        "optimizer",
+        "weight grad > + m v squares",
+        lambda weight, decay, **_: (14 + 2 * (decay != 0)) * weight.size,
+    )
     def lamb_moments(
         self,
         weight: Array,
@@ -104,6 +116,7 @@ class Updates:
             squares[0] += self.square_norm(weight[part])
             squares[1] += self.square_norm(update)
 
+    @kernel("optimizer", "m v > + weight", lambda weight, decay, **_: (6 + 2 * (decay != 0)) * weight.size)
     def lamb(
         self, weight: Array, m: Array, v: Array, *, rate: float, epsilon: float, decay: float, step: float
     ) -> None:
@@ -115,6 +128,7 @@ class Updates:
             update *= step
             weight[part] -= update
 
+    @kernel("optimizer", "x > + row_sums column_sums", lambda x, **_: 3 * x.size)
     def square_sums(self, x: Array, row_sums: Array, column_sums: Array) -> None:
         """Add the sums of squares of the rows and columns of `x`, (rows, C), to float64 vectors."""
         work = scratch().take(tile_shape(x), np.float64)
@@ -125,10 +139,12 @@ class Updates:
             row_sums[tile] += np.matmul(squares, ones(x.shape[1], np.float64))
             column_sums += np.matmul(ones(len(squares), np.float64), squares)
 
+    @kernel("optimizer", "x of_rows of_columns", lambda x, **_: 4 * x.size)
     def factored_norm(self, x: Array, of_rows: Array, of_columns: Array) -> float:
         """Return the sum of squares of x of_rows[:, None] of_columns, for x (rows, C)."""
         return sum(self.square_norm(update.ravel()) for _, update in _factored(x, of_rows, of_columns))
 
+    @kernel("optimizer", "x of_rows of_columns > + weight", lambda x, keep, **_: (4 + (keep != 1)) * x.size)
     def factored_step(
         self, weight: Array, x: Array, of_rows: Array, of_columns: Array, *, rate: float, keep: float
     ) -> None:
@@ -139,6 +155,7 @@ class Updates:
                 weight[tile] *= keep
             weight[tile] -= update
 
+    @kernel("optimizer", "x", lambda x, **_: 2 * x.size)
     def square_norm(self, x: Array) -> float:
         """Return the sum of squares in float64: float32 would overflow, vanish or round in a long sum."""
         wide = scratch().take((min(CHUNK, x.size),), np.float64)

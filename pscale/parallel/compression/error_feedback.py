@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.mesh.axis import Axis
-from pscale.nn.buffers import aligned, zeros_like
+from pscale.nn.buffers import aligned, zeros
 from pscale.parallel.reduction import Reduction
 
 Array = NDArray[np.floating]
@@ -44,7 +44,7 @@ class Encoded(Reduction):
 
     def __init__(self, grad: Array, axis: Axis, codec: Codec):
         self._grad, self._axis, self._codec = grad, axis, codec
-        self.held_back = zeros_like(grad)
+        [self.held_back] = zeros([grad.size], grad.dtype)
         self._message = aligned(codec.message_bytes)
         self._message.fill(0)  # what rounds it up as well
         self._everyone = aligned(axis.size * codec.message_bytes).reshape(axis.size, -1)
@@ -121,7 +121,7 @@ class LowRank(Reduction):
     def __init__(self, grad: Array, axis: Axis, shapes: Sequence[tuple[int, ...]], rank: int):
         self._grad, self._axis = grad, axis
         sizes = factors(shapes, rank)
-        self.held_back = zeros_like(grad)
+        [self.held_back] = zeros([grad.size], grad.dtype)
         self._first: Array = aligned(sizes.first * grad.itemsize).view(grad.dtype)
         self._second: Array = aligned(sizes.second * grad.itemsize).view(grad.dtype)
         self._second[...] = np.random.default_rng(0).standard_normal(sizes.second)

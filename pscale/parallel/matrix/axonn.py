@@ -34,7 +34,7 @@ class Depth:
     def add_product(self, weight: Param, a: Array, b: Array) -> None:
         """Add this rank's rows of the sum of `a @ b` over the axis to the gradient."""
         if self.axis.size == 1:
-            weight.add_product(a, b, self.buffers)
+            weight.add_product(a, b)
             return
         whole = self.buffers.take_exchange((len(a), b.shape[1]), b.dtype)
         kernels.current().multiply(a, b, whole)

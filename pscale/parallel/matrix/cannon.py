@@ -59,7 +59,6 @@ class Cannon:
     def multiply(self, a: Array, weight: Param) -> Array:
         """Return this rank's block of `a @ weight`; blocks travel while others are multiplied."""
         c = self.buffers.take((*a.shape[:-1], weight.shape[1]), a.dtype)
-        rows, more = rows_of(c), self.buffers.take(rows_of(c).shape, c.dtype)
         moving = [self._of_a(rows_of(a)), self._of_b(weight.data)]
         for turn in range(self.across.size):
             for shifted in moving:
@@ -68,9 +67,8 @@ class Cannon:
             if turn < self.across.size - 1:
                 for shifted in moving:
                     shifted.start()
-            kernels.current().multiply(first, second, more if turn else rows)
-            if turn:
-                rows += more
+            multiply = kernels.current().multiply_add if turn else kernels.current().multiply
+            multiply(first, second, rows_of(c))
         return c
 
     def differentiate(self, dc: Array, a: Array, weight: Param) -> Array:

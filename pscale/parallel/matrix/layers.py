@@ -37,8 +37,8 @@ class Product(Protocol):
 class MatrixLinear:
     """x @ weight + bias; the bias has this rank's columns of the result."""
 
-    def __init__(self, weight: Param, bias: Param | None, product: Product, *, buffers: Buffers):
-        self.weight, self.bias, self.product, self.buffers = weight, bias, product, buffers
+    def __init__(self, weight: Param, bias: Param | None, product: Product):
+        self.weight, self.bias, self.product = weight, bias, product
         self.params: Sequence[Param] = (weight,) if bias is None else (weight, bias)
 
     def forward(self, x: Array) -> tuple[Array, Array]:
@@ -55,8 +55,7 @@ class MatrixLinear:
     def backward(self, dy: Array, x: Array) -> Array:
         """Add to the gradients of weight and bias."""
         if self.bias is not None:
-            rows = rows_of(dy)
-            self.bias.add_product(ones(len(rows), dy.dtype), rows, self.buffers)
+            self.bias.add_column_sums(rows_of(dy))
         return self.product.differentiate(dy, x, self.weight)
 
 
@@ -134,7 +133,7 @@ class ColumnNorm:
         """Return r (g - mean(g) - n mean(g n)) for g = dy gain, n the normalised row, r = 1 / deviation."""
         x, statistics = cache
         rows, gain = rows_of(dy), self.gain.data
-        out, inverse = rows_of(x), statistics[1]
+        out, rstd = rows_of(x), statistics[1]
         sums = self.buffers.take_exchange((2, len(rows)), compute_dtype(dy.dtype))
         self._sum_up(out, rows, statistics, sums)
         self.axis.all_reduce(sums)
@@ -148,12 +147,12 @@ class ColumnNorm:
                 normal += level[tile, None]
                 np.multiply(copies.read(rows[tile]), copies.read(gain), out=product)
                 np.subtract(product, normal, out=normal)
-                normal *= inverse[tile, None]
+                normal *= rstd[tile, None]
         return x
 
     def _sum_up(self, x: Array, dy: Array, statistics: Array, sums: Array) -> None:
         """Write normalised rows in the place of `x`, and sums of g n and of g; add gradients."""
-        (mean, inverse), (along, level) = statistics, sums
+        (mean, rstd), (along, level) = statistics, sums
         gain = self.gain.data
         grads = np.zeros((2, x.shape[1]), compute_dtype(dy.dtype))
         work = scratch().take(tile_shape(x), compute_dtype(dy.dtype))
@@ -163,7 +162,7 @@ class ColumnNorm:
             with Copies() as copies:
                 row, gains, part = copies.read(dy[tile]), copies.read(gain), copies.change(x[tile])
                 part -= mean[tile, None]
-                part *= inverse[tile, None]
+                part *= rstd[tile, None]
                 np.multiply(row, part, out=product)
                 np.matmul(product, gains, out=along[tile])
                 np.matmul(row, gains, out=level[tile])

@@ -29,14 +29,10 @@ class Summa:
     def multiply(self, a: Array, weight: Param) -> Array:
         """Return this rank's block of `a @ weight`, a sum of products of panels."""
         c = self.buffers.take((*a.shape[:-1], weight.shape[1]), a.dtype)
-        total = rows_of(c)
         for number in range(self.panels):
             first, second = self._of_a(number), self._of_b(number)
-            product = self.buffers.take(total.shape, c.dtype) if number else total
-            kernels.current().multiply(first.broadcast(rows_of(a)), second.broadcast(weight.data), product)
-            if number:
-                total += product
-            del product  # before the next
+            multiply = kernels.current().multiply_add if number else kernels.current().multiply
+            multiply(first.broadcast(rows_of(a)), second.broadcast(weight.data), rows_of(c))
         return c
 
     def differentiate(self, dc: Array, a: Array, weight: Param) -> Array:
