@@ -23,7 +23,7 @@ from pscale.nn.buffers import Array, aligned
 from pscale.nn.offload.chunks import whole_pages
 from pscale.nn.offload.scratch import Bytes
 from pscale.nn.offload.storage import Storage
-from pscale.nn.optimizers.adamw import AdamW
+from pscale.nn.optimizers.adamw import RULE
 from pscale.nn.optimizers.base import ALONE, update
 from pscale.nn.optimizers.state import Flat, Piece, Slots, State
 from pscale.nn.param import Arena, Param, normal
@@ -101,7 +101,7 @@ class Way:
         before = resident_bytes()
         reset_peak()
         state = make_state([flat], Slots(arrays=2), storage)
-        self._optimizer = AdamW(Train(), [flat], [state], ALONE)
+        self._optimizer = RULE.make(Train(), [flat], [state], ALONE)
         self.times, self.faults = list[float](), list[int]()
         self.turn()
         self.grown_bytes = peak_resident_bytes() - before

@@ -16,7 +16,7 @@ import numpy as np
 from pscale.config import Train
 from pscale.nn.buffers import Array, zeros
 from pscale.nn.offload.storage import Storage
-from pscale.nn.optimizers.base import ALONE, Elsewhere, Optimizer, Rule
+from pscale.nn.optimizers.base import ALONE, Optimizer, ProcessGroups, Rule
 from pscale.nn.optimizers.state import Flat, State
 
 MASTER = np.dtype(np.float32)
@@ -30,9 +30,9 @@ def rule_of(name: str) -> Rule:
 
 
 def make_optimizer(
-    train: Train, flats: Sequence[Flat], elsewhere: Elsewhere = ALONE, storage: Storage | None = None
+    train: Train, flats: Sequence[Flat], groups: ProcessGroups = ALONE, storage: Storage | None = None
 ) -> Optimizer:
-    """Return the optimizer that `train` names, for tensors of which `elsewhere` has the rest.
+    """Return the optimizer that `train` names, for tensors of which `groups` has the rest.
 
     Its state is in memory, or in chunks in `storage`; master weights stay in memory.
     """
@@ -40,7 +40,7 @@ def make_optimizer(
 
     def make(flats: Sequence[Flat]) -> Optimizer:
         states = [State(flats, slots, storage) for slots in rule.slots(train)]
-        return rule.make(train, flats, states, elsewhere)
+        return rule.make(train, flats, states, groups)
 
     if any(flat.data.itemsize < MASTER.itemsize for flat in flats):  # too coarse to add updates to
         return MasterWeights(flats, make)

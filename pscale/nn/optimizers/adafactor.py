@@ -14,7 +14,7 @@ from pscale.config import Train
 from pscale.nn import kernels
 from pscale.nn.buffers import Array
 from pscale.nn.optimizers.adam import DECAY
-from pscale.nn.optimizers.base import Elsewhere, Exchange, Rule, Units, matrix_lines
+from pscale.nn.optimizers.base import Exchange, ProcessGroups, Rule, Units, matrix_lines
 from pscale.nn.optimizers.state import Flat, Run, Slots, State, TensorInfo
 from pscale.nn.param import Param
 
@@ -37,8 +37,8 @@ class Adafactor:
     on a grid, of all rows and columns of the whole; of a vector v is kept where its weights are.
     """
 
-    def __init__(self, train: Train, flats: Sequence[Flat], states: Sequence[State], elsewhere: Elsewhere):
-        self._train, self._elsewhere = train, elsewhere
+    def __init__(self, train: Train, flats: Sequence[Flat], states: Sequence[State], groups: ProcessGroups):
+        self._train, self._groups = train, groups
         kept = dict(_of_vectors(*states, parts=len(flats)))
         self._parts = [
             [
@@ -58,12 +58,12 @@ class Adafactor:
         """Update the means, and find how far to go with each tensor: two sums over what lies elsewhere."""
         self._steps += 1
         self._lr = lr
-        weights = self._sums.added_up(self._tensors, self._elsewhere)
+        weights = self._sums.added_up(self._tensors, self._groups)
         for tensor in self._tensors:
             tensor.remember(self._steps**FORGETTING, scale, self._train.epsilon**2)
         updates = np.array([tensor.update_square() for tensor in self._tensors], _SUMS)
-        self._elsewhere.shards.all_reduce(updates)
-        self._elsewhere.cuts.all_reduce(updates)
+        self._groups.shards.all_reduce(updates)
+        self._groups.cuts.all_reduce(updates)
         relative = min(lr, 1 / math.sqrt(self._steps))
         rates = iter(
             [
@@ -252,15 +252,15 @@ class _Sums:
             if matrix.partial[which]:
                 self._crossing = self._all[:stop]
 
-    def added_up(self, tensors: Sequence[_Tensor], elsewhere: Elsewhere) -> Array:
+    def added_up(self, tensors: Sequence[_Tensor], groups: ProcessGroups) -> Array:
         """Fill the sums of all matrices, here and elsewhere; return those of the squares of weights."""
         self._all.fill(0)
         for number, tensor in enumerate(tensors):
             self._weights[number] = kernels.current().square_norm(tensor.data)
             if isinstance(tensor, _Matrices):
                 tensor.add_up()
-        elsewhere.shards.all_reduce(self._all)
-        elsewhere.cuts.all_reduce(self._crossing)
+        groups.shards.all_reduce(self._all)
+        groups.cuts.all_reduce(self._crossing)
         return self._weights
 
 

@@ -1,16 +1,13 @@
-"""AdamW (Loshchilov and Hutter, 2019): Adam beside which weights decay by themselves."""
+"""AdamW (Loshchilov and Hutter, 2019): Adam beside which weights decay: w -= lr decay w."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from pscale.nn.optimizers import adam
+from pscale.nn.optimizers.base import OnePass
 
-
-class AdamW(adam.Adam):
-    """Adam, and w -= lr decay w of those weights that decay."""
-
-    decays = True
-
-
-RULE = replace(adam.RULE, make=AdamW, hyperparameters=adam.MOMENTS | adam.DECAY)
+RULE = replace(
+    adam.RULE, make=partial(OnePass, adam.update, decays=True), hyperparameters=adam.MOMENTS | adam.DECAY
+)

@@ -42,7 +42,7 @@ class _Alone:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Elsewhere:
+class ProcessGroups:
     """Who has the rest of the tensors of which this rank has some elements.
 
     `shards`: ranks that have other elements of the same part of each tensor, in flat memory; `cuts`: ranks
@@ -53,7 +53,7 @@ class Elsewhere:
     cuts: Ranks = field(default_factory=_Alone)
 
 
-ALONE = Elsewhere()
+ALONE = ProcessGroups()
 
 
 def shard_size(size: int, ranks: int) -> int:
@@ -77,13 +77,13 @@ def _no_exchanges(units: Units, shards: int, item_bytes: int) -> Iterable[Exchan
 class Rule:
     """All that the rest of the program knows of an optimizer.
 
-    `make(train, flats, states, elsewhere)` returns it, with a `State` for each of `slots(train)`. The fields
+    `make(train, flats, states, groups)` returns it, with a `State` for each of `slots(train)`. The fields
     of `Train` that it reads are `hyperparameters`, with what they are. `factored`: of a matrix it keeps sums
     alone. `exchanges(units, shards, item_bytes)` are the calls of a step beside the gradients', where
     `shards` ranks share the units, and a number of the state takes `item_bytes`.
     """
 
-    make: Callable[[Train, Sequence[Flat], Sequence[State], Elsewhere], Optimizer]
+    make: Callable[[Train, Sequence[Flat], Sequence[State], ProcessGroups], Optimizer]
     hyperparameters: Mapping[str, str]
     slots: Callable[[Train], Sequence[Slots]]
     factored: bool = False
@@ -108,17 +108,48 @@ class Optimizer(Protocol):
         ...
 
 
-class OnePass:
-    """An optimizer with one state that updates weight by weight, and so asks nothing of other ranks."""
+class Step(NamedTuple):
+    """Hyperparameters of a step, counted from 1: gradients count `scale` times, weights `keep` times."""
 
-    def __init__(self, train: Train, flats: Sequence[Flat], states: Sequence[State], elsewhere: Elsewhere):  # noqa: ARG002
-        self._train, [self._state] = train, states
+    train: Train
+    number: int
+    lr: float
+    scale: float
+    keep: float
+
+
+Change = Callable[[Array, Array, Sequence[Array], Step], None]  # of weights, by gradients and their state
+
+
+class OnePass:
+    """An optimizer whose function updates weight by weight, with one state; it needs no other ranks."""
+
+    def __init__(
+        self,
+        change: Change,
+        train: Train,
+        _: Sequence[Flat],
+        states: Sequence[State],
+        __: ProcessGroups,
+        *,
+        decays: bool = False,
+    ):
+        self._change, self._train, [self._state], self._decays = change, train, states, decays
         self.state: Sequence[Array] = self._state.at_hand
-        self._lr, self._scale = 0.0, 1.0
+        self._step = Step(train, 0, 0.0, 1.0, 1.0)
 
     def begin(self, lr: float, scale: float) -> None:
-        """Remember both."""
-        self._lr, self._scale = lr, scale
+        """Count a step."""
+        keep = 1 - lr * self._train.weight_decay if self._decays else 1.0
+        self._step = Step(self._train, self._step.number + 1, lr, scale, keep)
+
+    def apply(self, part: int) -> None:
+        """Do all in one pass."""
+        whole = self._step._replace(keep=1.0)
+        for flat, state in self._state.pieces(part):
+            for run, decays in flat.spans:
+                step = self._step if decays else whole
+                self._change(flat.data[run], flat.grad[run], [array[run] for array in state], step)
 
 
 def update(optimizer: Optimizer, parts: int, lr: float, scale: float = 1.0) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 from pscale.config import Train
 from pscale.nn import kernels
 from pscale.nn.buffers import Array
-from pscale.nn.optimizers.adam import DECAY, MOMENTS, Moments
-from pscale.nn.optimizers.base import Elsewhere, Exchange, Rule, Units
+from pscale.nn.optimizers.adam import DECAY, MOMENTS, corrected
+from pscale.nn.optimizers.base import Exchange, ProcessGroups, Rule, Units
 from pscale.nn.optimizers.state import Flat, Slots, State
 from pscale.nn.param import Param
 
@@ -21,21 +21,21 @@ _SUMS = np.dtype(np.float64)
 class Lamb:
     """w -= lr |w| / |u| u, where u = m / (sqrt(v) + epsilon) + decay w (You et al., 2020).
 
-    The norms are of whole tensors: what is here, and what `elsewhere` adds. Where one is zero the ratio is 1.
+    The norms are of whole tensors: what is here, and what `groups` adds. Where one is zero the ratio is 1.
     Updates are computed twice, once for their norm, so that no memory holds them.
     """
 
-    def __init__(self, train: Train, flats: Sequence[Flat], states: Sequence[State], elsewhere: Elsewhere):
-        self._train, [self._state], self._elsewhere = train, states, elsewhere
+    def __init__(self, train: Train, flats: Sequence[Flat], states: Sequence[State], groups: ProcessGroups):
+        self._train, [self._state], self._groups = train, states, groups
         self._counts = [sum(len(flat.runs) for flat in part) for part in self._state.flats]
-        self._moments = Moments(train)
+        self._number, self._rate, self._epsilon = 0, 0.0, 0.0
         self.state: Sequence[Array] = self._state.at_hand
         self._steps: list[list[float]] = [[] for _ in flats]
 
     def begin(self, lr: float, scale: float) -> None:
         """Update the moments, and find how far to go with each tensor."""
-        moments, train = self._moments, self._train
-        moments.begin()
+        train, self._number = self._train, self._number + 1
+        self._rate, self._epsilon = corrected(train, self._number)
         squares = np.zeros((sum(self._counts), 2), _SUMS)
         rows = iter(squares)
         for part in range(len(self._counts)):
@@ -51,26 +51,26 @@ class Lamb:
                         scale=scale,
                         beta1=train.beta1,
                         beta2=train.beta2,
-                        rate=moments.rate,
-                        epsilon=moments.epsilon,
+                        rate=self._rate,
+                        epsilon=self._epsilon,
                         decay=self._decay(run.param),
                     )
-        self._elsewhere.shards.all_reduce(squares)
-        self._elsewhere.cuts.all_reduce(squares)
+        self._groups.shards.all_reduce(squares)
+        self._groups.cuts.all_reduce(squares)
         rows = iter(squares)
         self._steps = [[lr * _ratio(*next(rows)) for _ in range(count)] for count in self._counts]
 
     def apply(self, part: int) -> None:
         """Go as far."""
-        moments, steps = self._moments, iter(self._steps[part])
+        steps = iter(self._steps[part])
         for flat, (m, v) in self._state.pieces(part, changes=False):
             for run in flat.runs:
                 kernels.current().lamb(
                     flat.data[run.place],
                     m[run.place],
                     v[run.place],
-                    rate=moments.rate,
-                    epsilon=moments.epsilon,
+                    rate=self._rate,
+                    epsilon=self._epsilon,
                     decay=self._decay(run.param),
                     step=next(steps),
                 )

@@ -14,7 +14,7 @@ from pscale.config import Train
 from pscale.nn.buffers import Array, zeros
 from pscale.nn.kernels.tiles import chunks
 from pscale.nn.optimizers import adamw
-from pscale.nn.optimizers.base import Elsewhere, Exchange, Rule, Units, shard_size
+from pscale.nn.optimizers.base import Exchange, ProcessGroups, Rule, Units, shard_size
 from pscale.nn.optimizers.state import Flat, Piece, Run, Slots, State, TensorInfo
 from pscale.nn.param import Param
 
@@ -32,13 +32,13 @@ class Muon:
     head, biases and gains follow AdamW. Every rank that has a part of a matrix gathers it and finds all of O.
     """
 
-    def __init__(self, train: Train, flats: Sequence[Flat], states: Sequence[State], elsewhere: Elsewhere):
-        self._train, self._flats, self._elsewhere = train, flats, elsewhere
+    def __init__(self, train: Train, flats: Sequence[Flat], states: Sequence[State], groups: ProcessGroups):
+        self._train, self._flats, self._groups = train, flats, groups
         self._momentum, others = states
-        self._others = adamw.AdamW(train, flats, [others], elsewhere)
-        self._layers = [list(_layers(flat, elsewhere.shards.size)) for flat in flats]
+        self._others = adamw.RULE.make(train, flats, [others], groups)
+        self._layers = [list(_layers(flat, groups.shards.size)) for flat in flats]
         units = [list(layer.starts) for part in self._layers for layer in part]
-        self._work = _Work(*zeros(_sizes(units, elsewhere.shards.size), flats[0].data.dtype))
+        self._work = _Work(*zeros(_sizes(units, groups.shards.size), flats[0].data.dtype))
         self.state: Sequence[Array] = [*self._momentum.at_hand, *self._others.state, *self._work]
         self._lr, self._scale = 0.0, 1.0
 
@@ -57,16 +57,16 @@ class Muon:
                 for piece in coming[1]:
                     self._advance(piece, layer)
                 coming = next(by_layer, None)
-            if self._elsewhere.shards.size > 1:
+            if self._groups.shards.size > 1:
                 mine, whole = self._work.sent[: layer.shard], self._work.layer
-                self._elsewhere.shards.all_gather(mine, whole[: layer.shard * self._elsewhere.shards.size])
+                self._groups.shards.all_gather(mine, whole[: layer.shard * self._groups.shards.size])
             for run in layer.runs:
                 if run.size or _is_cut(run.param):  # another rank that cuts it may have some of it
                     self._follow(run, layer.starts[run.param], self._flats[part].data)
 
     def _advance(self, piece: Piece, layer: _Layer) -> None:
         """Update momenta, and write where they lead to the layer's memory, or to what is sent of it."""
-        share, shards = self._train.momentum, self._elsewhere.shards
+        share, shards = self._train.momentum, self._groups.shards
         memory = self._work.sent if shards.size > 1 else self._work.layer
         for run in piece.flat.runs:
             start = layer.starts[run.param] + run.first - shards.rank * layer.shard
@@ -100,7 +100,7 @@ class Muon:
         """Return a parameter of which `here` is this rank's part: of experts, those of this rank."""
         if param.cut is None or not _is_cut(param):
             return here
-        cuts, size = self._elsewhere.cuts, math.prod(param.whole)
+        cuts, size = self._groups.cuts, math.prod(param.whole)
         parts, whole = self._work.parts[:size], self._work.whole[:size]
         cuts.all_gather(here, parts)
         for rank, part in enumerate(parts.reshape(cuts.size, -1)):

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from pscale.nn import kernels
-from pscale.nn.optimizers.base import OnePass, Rule
+from pscale.nn.buffers import Array
+from pscale.nn.optimizers.base import OnePass, Rule, Step
 from pscale.nn.optimizers.state import Slots
 
 
-class Sgd(OnePass):
-    """velocity = momentum velocity + g; w -= lr velocity. Weights are not decayed."""
-
-    def apply(self, part: int) -> None:
-        """Follow the velocity."""
-        momentum = self._train.momentum
-        for flat, arrays in self._state.pieces(part):
-            velocity = arrays[0] if arrays else None
-            kernels.current().sgd(
-                flat.data, flat.grad, velocity, scale=self._scale, momentum=momentum, rate=self._lr
-            )
+def update(w: Array, g: Array, state: Sequence[Array], hp: Step) -> None:
+    """Follow the velocity: v = momentum v + g; w -= lr v. Weights are not decayed."""
+    velocity = state[0] if state else None
+    kernels.current().sgd(w, g, velocity, scale=hp.scale, momentum=hp.train.momentum, rate=hp.lr)
 
 
 RULE = Rule(
-    make=Sgd,
+    make=partial(OnePass, update),
     hyperparameters={"momentum": "decay rate of the velocity, 0: no state"},
     slots=lambda train: [Slots(arrays=1 if train.momentum else 0)],
 )
