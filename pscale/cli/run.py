@@ -30,7 +30,7 @@ from pscale.errors import FAILED, INTERRUPTED, LaunchError, ResultsError, UsageE
 from pscale.launch import isolated_process, jobs, runner
 from pscale.launch.command import Command, command
 from pscale.launch.doctor import other_work, wait_until_idle
-from pscale.launch.job_manager import JobManager, SchedulerSettings
+from pscale.launch.job_manager import JobManager
 from pscale.launch.jobs import PlannedJob, open_jobs, plan_jobs
 from pscale.launch.journal import Journal, fingerprint, key_of, newest_unfinished
 from pscale.launch.launcher import Launcher
@@ -303,7 +303,7 @@ def _launch(journal: Journal, suite: PreparedSuite, launcher: Launcher, console:
                 here,
                 settle=partial(settle, journal, suite.fits, analysed=progress.analysed),
                 refused=suite.refused(),
-                wanted=rounds.wanted if rounds else runner.always,
+                wanted=rounds.wanted if rounds else lambda _: True,
                 attempts=runner.ATTEMPTS_IN_JOBS if suite.target.site.allocation else 1,
                 tell=lambda text: say(console, text),
                 counter=counter,
@@ -335,12 +335,10 @@ def manager_of(suite: PreparedSuite, journal: Journal, console: Console) -> JobM
         journal=journal,
         todo=planned(journal),
         refused=suite.refused(),
-        settings=SchedulerSettings(
-            scheduler=scheduler,
-            machine=target.machine,
-            max_time_s=target.max_time_s,
-            poll_s=suite.site.poll_s,
-        ),
+        scheduler=scheduler,
+        machine=target.machine,
+        max_time_s=target.max_time_s,
+        poll_s=suite.site.poll_s,
         settle=partial(settle, journal, suite.fits),
         tell=lambda text: say(console, text),
     )

@@ -47,16 +47,6 @@ _WITH_EXIT_CODE: tuple[Ending, ...] = ("completed", "failed")  # the script came
 Tell = Callable[[str], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class SchedulerSettings:
-    """Where jobs go: a scheduler, what its nodes are like, and how often it may be asked."""
-
-    scheduler: Scheduler
-    machine: Machine
-    max_time_s: float | None = None  # of a job
-    poll_s: float = POLL_S
-
-
 @dataclass(kw_only=True)
 class JobManager:
     """The jobs of one run. `settle` writes the row of a launch whose job can no longer do so."""
@@ -64,7 +54,10 @@ class JobManager:
     journal: Journal
     todo: Sequence[CaseLaunch]
     refused: Mapping[str, str] = field(default_factory=dict)  # by case, why it is not started
-    settings: SchedulerSettings
+    scheduler: Scheduler
+    machine: Machine  # what its nodes are like
+    max_time_s: float | None = None  # of a job
+    poll_s: float = POLL_S  # between two questions to the scheduler
     settle: Settle
     tell: Tell
     statuses: Mapping[str, JobStatus] = field(default_factory=dict)
@@ -94,7 +87,7 @@ class JobManager:
                 on_look(self)
                 if not self._left() and not (wait and open_jobs(self.journal)):
                     return
-                time.sleep(min(_LOOK_S, self.settings.poll_s))
+                time.sleep(min(_LOOK_S, self.poll_s))
 
     def step(self) -> None:
         """Look once at files, ask the scheduler if it is time; handle what ended, submit what is left."""
@@ -102,7 +95,7 @@ class JobManager:
             if exit_code(self._folder(job)) == 0 and not self.journal.left(job.keys):
                 self._handle_end(job, Decision(ending="completed", note=""))
         current = open_jobs(self.journal)
-        if current and time.monotonic() - self._asked >= self.settings.poll_s:
+        if current and time.monotonic() - self._asked >= self.poll_s:
             self._poll(current)
         self._submit()
 
@@ -124,7 +117,7 @@ class JobManager:
 
     def _poll(self, current: Sequence[SubmittedJob]) -> None:
         try:
-            self.statuses = self.settings.scheduler.poll_many(current)
+            self.statuses = self.scheduler.poll_many(current)
         except LaunchError as error:  # jobs run whether it answers or not
             if str(error) != self._trouble:
                 self.tell(f"{error}; asking again")
@@ -193,7 +186,7 @@ class JobManager:
         number = self._id(job)
         if number and self._cancelled.get(job.name, float("-inf")) < self._missing[job.name]:
             try:
-                self.settings.scheduler.cancel({number: self._folder(job)})
+                self.scheduler.cancel({number: self._folder(job)})
             except LaunchError as error:
                 if str(error) != self._refusal:
                     self.tell(f"job {number} is missing and cannot be cancelled ({error}); trying again")
@@ -225,10 +218,10 @@ class JobManager:
     def _submit(self) -> None:
         """Submit jobs for what is left; where the user has too many, try again later."""
         now = time.monotonic()
-        if self._full_since is not None and now - self._full_since < _FULL_POLLS * self.settings.poll_s:
+        if self._full_since is not None and now - self._full_since < _FULL_POLLS * self.poll_s:
             return
-        least, settings = self.journal.document["repeats"], self.settings
-        for each in plan_jobs(self._left(), settings.machine, least, settings.max_time_s):
+        least = self.journal.document["repeats"]
+        for each in plan_jobs(self._left(), self.machine, least, self.max_time_s):
             number = len(jobs.jobs_of(self.journal)) + 1
             try:
                 self._submit_one(number, each)
@@ -249,11 +242,11 @@ class JobManager:
         request = each.request(name, folder)
         script = folder / jobs.SCRIPT
         keys = [job.key for job in each.launches]
-        jobs.write(script, self.settings.scheduler.render(request))
+        jobs.write(script, self.scheduler.render(request))
         jobs.write(folder / jobs.WORK_ORDER, jobs.work_order(self.journal, number, keys, request))
         self.journal.note(Submitting(job=number, name=name, launches=keys))
         try:
-            job_id = self.settings.scheduler.submit(request, script)
+            job_id = self.scheduler.submit(request, script)
         except (LimitError, UnsureError):
             raise
         except LaunchError as error:

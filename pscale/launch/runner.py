@@ -69,15 +69,6 @@ def plan_launches(cases: Sequence[Case], repeats: int, seed: int) -> list[CaseLa
     return [CaseLaunch(case=case, repeat=repeat, index=index) for index, (case, repeat) in enumerate(rounds)]
 
 
-def always(_launch: CaseLaunch) -> bool:
-    """Want every launch."""
-    return True
-
-
-def ignore(_text: str) -> None:
-    """Print nothing."""
-
-
 def run(
     journal: Journal,
     todo: Sequence[CaseLaunch],
@@ -87,9 +78,9 @@ def run(
     settle: Settle,
     task: Task = "measure",
     refused: Mapping[str, str] = NOTHING,
-    wanted: Callable[[CaseLaunch], bool] = always,
+    wanted: Callable[[CaseLaunch], bool] = lambda _: True,
     attempts: int = 1,
-    tell: Callable[[str], None] = ignore,
+    tell: Callable[[str], None] = lambda _: None,
     counter: StepCounter | None = None,
     watching: Watching | None = None,
 ) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import time
-from dataclasses import replace
 
 import fake_scheduler
 import pytest
@@ -13,7 +12,7 @@ from pscale.config import Case, Launch, Plan
 from pscale.errors import LaunchError
 from pscale.launch import job_manager as module
 from pscale.launch import jobs as jobs_module
-from pscale.launch.job_manager import JobManager, SchedulerSettings
+from pscale.launch.job_manager import JobManager
 from pscale.launch.jobs import jobs_of, plan_jobs
 from pscale.launch.journal import Journal
 from pscale.launch.machine import Machine
@@ -53,7 +52,9 @@ class Cluster:
         self.manager = JobManager(
             journal=self.journal,
             todo=self.todo,
-            settings=SchedulerSettings(scheduler=self.scheduler, machine=NODES, poll_s=1e-9),
+            scheduler=self.scheduler,
+            machine=NODES,
+            poll_s=1e-9,
             settle=settling(lambda job, outcome: self.rows.update({job.key: outcome})),
             tell=self.said.append,
         )
@@ -456,7 +457,7 @@ def test_the_scheduler_is_asked_once_for_all_jobs_and_no_oftener_than_the_site_a
     monkeypatch.setattr(
         Slurm, "poll_many", lambda self, handles: asked.append(len(handles)) or poll_many(self, handles)
     )
-    run.manager.settings = replace(run.manager.settings, poll_s=30.0)
+    run.manager.poll_s = 30.0
     for _ in range(20):
         run.step()
     assert asked == []  # just submitted

@@ -12,7 +12,7 @@ from noted import note_end, note_start, settling
 from pscale.config import Case, Plan
 from pscale.launch import job_manager as module
 from pscale.launch import jobs
-from pscale.launch.job_manager import JobManager, SchedulerSettings
+from pscale.launch.job_manager import JobManager
 from pscale.launch.machine import Machine
 from pscale.launch.runner import plan_launches
 from pscale.launch.scheduler.base import JobStatus
@@ -122,7 +122,9 @@ class Life:
         manager = JobManager(
             journal=self.journal,
             todo=plan_launches(CASES, REPEATS, 1),
-            settings=SchedulerSettings(scheduler=self.scheduler, machine=NODES, poll_s=1e-9),
+            scheduler=self.scheduler,
+            machine=NODES,
+            poll_s=1e-9,
             settle=settling(self.row),
             tell=lambda _: None,
         )
