@@ -136,10 +136,10 @@ finally:
         json.dump([disk.size(ctypes.c_long(act)) for act in range(disk.count())], file)
 """
 RUN = "pscale('run', 'noop.yaml', '--no-report', *{options})"
-REPORT = """publish_process.is_worthwhile = lambda: False  # it draws here
+REPORT = """report.is_worthwhile = lambda: False  # it draws here
     from pscale.runs import store
     store.LEAST, store.JOINED_TABLES = 2, ["cases"]  # else of 16 launches, and all
-    sys.exit(publish_process.main(Path({options}[0])))"""
+    sys.exit(report.main(Path({options}[0])))"""
 KINDS = pytest.mark.parametrize("kind", ["each act fails once", "it is full from a byte of each write"])
 
 

@@ -328,8 +328,8 @@ def test_a_reporter_that_is_killed_costs_no_launch_and_leaves_whole_files(tmp_pa
 
 
 REPORT = """
-publish_process.is_worthwhile = lambda: False  # it draws here
-sys.exit(publish_process.main(Path("run")))
+report.is_worthwhile = lambda: False  # it draws here
+sys.exit(report.main(Path("run")))
 """
 
 
