@@ -6,11 +6,10 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from copy import copy
 from importlib import import_module
-from types import ModuleType
 from typing import Any, TypeVar
 
 import typer
@@ -670,28 +669,11 @@ def _with_command(words: Sequence[str]) -> typer.Typer:
 
 
 def _prepare_help() -> None:
-    """Import what writes help, without what it imports for help in Markdown and for tracebacks: 0.1 s.
-
-    Nobody types the types that some versions of Typer show: `--new <bool>`.
-    """
-    with suppress(ImportError), _hollow("rich.markdown", "rich.traceback"):
+    """Leave out of help the types that some versions of Typer show, as `--new <bool>`: nobody types them."""
+    with suppress(ImportError):
         help_writer: Any = import_module("typer.rich_utils")
         highlight = help_writer.types_highlighter
         help_writer.types_highlighter = lambda types: "" if str(types).startswith("<") else highlight(types)
-
-
-@contextmanager
-def _hollow(*names: str) -> Iterator[None]:
-    """Let imports of these modules inside the block find any name and nothing behind it."""
-    absent = [name for name in names if name not in sys.modules]
-    for name in absent:
-        sys.modules[name] = module = ModuleType(name)
-        module.__getattr__ = lambda _: object  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        for name in absent:
-            del sys.modules[name]
 
 
 def _subject(error: OSError) -> str:

@@ -9,7 +9,7 @@ from synthetic import Point, write_run
 
 SUITE = Path(__file__).parents[2] / "suites" / "weak.yaml"
 ANY_COMMAND = {"pandas", "pyarrow", "matplotlib", "seaborn", "scipy", "mpi4py", "jinja2", "psutil"}
-HELP = {"numpy", "yaml", "markdown_it", "pygments"}
+HELP = {"numpy", "yaml"}
 
 
 @pytest.mark.parametrize(
