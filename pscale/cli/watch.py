@@ -36,12 +36,11 @@ from pscale.runs import atomic_files
 from pscale.runs.launch_folder import LaunchFolder
 from pscale.runs.run_events import Ended
 from pscale.runs.run_folders import run_folder
-from pscale.runs.store import write_columns, write_part
+from pscale.runs.store import OF_CASE, program_row, write_columns, write_part
 from pscale.watch.notes import FACTS, Recorded, read
 from pscale.watch.preload import FOLDER, preload_words, sibling_library
 from pscale.watch.tables import RecordTables, record_tables
 
-_OF_CASE = ("suite", "label", "series", "base", "scaling", "ranks", "threads")
 _ENDING = {signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV}
 _NEVER_S = 10.0 * 365 * 24 * 3600
 
@@ -190,7 +189,7 @@ def prepared(case: Case, words: Sequence[str], reports: Path, target: Target) ->
     program = _identity(words)
     content = json.dumps([program, case.ranks, case.threads], sort_keys=True)
     key = hashlib.sha256(content.encode()).hexdigest()[:10]
-    planned = {name: value for name, value in to_dict(case).items() if name in (*_OF_CASE, "launch")}
+    planned = {name: value for name, value in to_dict(case).items() if name in (*OF_CASE, "launch")}
     document = {
         "suite": {"name": "watch", "title": case.series, "scaling": case.scaling, "given": " ".join(words)},
         "cases": [{**planned, "id": key, "model": {"kind": "program"}, "plan": {"dp": case.ranks}}],
@@ -252,13 +251,14 @@ def _write_failure(job: Watch, outcome: Outcome | None, reason: str) -> None:
     status = outcome.status if outcome and outcome.status != "ok" else "failed"
     wall_s = outcome.wall_s if outcome else 0.0
     ended = {
+        "launch_index": 0,
         "status": status,
         "reason": f"{outcome.reason}; {reason}" if outcome and outcome.reason else reason,
         "wall_s": wall_s,
         "started_unix_s": outcome.started_unix_s if outcome else time.time(),
     }
     with writing_in(job.journal.folder):
-        write_part(job.journal.data, "cases", job.key, 0, [{**_planned_row(job.case), **ended}])
+        write_part(job.journal.data, "cases", job.key, 0, [{**program_row(job.case), **ended}])
     job.journal.note(Ended(case=job.key, repeat=0, status=status, reason=reason, wall_s=wall_s))
 
 
@@ -286,22 +286,14 @@ def write(
 def _row(case: Case, found: RecordTables, outcome: Outcome) -> dict[str, Any]:
     """Return the row of `cases`: nothing of what only a training has."""
     return {
-        **_planned_row(case),
+        **program_row(case),
+        "launch_index": 0,
         **found.columns,
         "status": "ok",
         "reason": "",
         "wall_s": outcome.wall_s,
         "started_unix_s": outcome.started_unix_s,
         "provenance": json.dumps({"mpi": {"library": found.library}}),
-    }
-
-
-def _planned_row(case: Case) -> dict[str, Any]:
-    return {
-        **{name: getattr(case, name) for name in _OF_CASE},
-        "oversubscribed": case.launch.oversubscribe,
-        "model": "program",
-        "launch_index": 0,
     }
 
 

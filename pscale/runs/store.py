@@ -453,7 +453,7 @@ def _version(path: Path, metadata: Mapping[bytes, bytes]) -> int:
 
 PROGRAM = "program"  # in the column `model`, of a case that trains nothing
 # Fields of a case that are columns under their own names.
-_OF_CASE = ("suite", "label", "series", "base", "scaling", "ranks", "threads")
+OF_CASE = ("suite", "label", "series", "base", "scaling", "ranks", "threads")
 _OF_PLAN = (
     *PLAN_AXES,
     *("sp", "zero", "shard", "virtual_stages"),
@@ -479,19 +479,23 @@ def provenance_of(text: str) -> Mapping[str, Any]:
     return document
 
 
+def program_row(case: Case) -> dict[str, Any]:
+    """Return what is known of a case of any program before it runs, as columns of the `cases` table."""
+    of_case = {name: getattr(case, name) for name in OF_CASE}
+    return {**of_case, "oversubscribed": case.launch.oversubscribe, "model": PROGRAM}
+
+
 def planned_columns(case: Case) -> dict[str, Any]:
     """Return what is known of a case before it runs, as columns of the `cases` table."""
-    model, train, plan = case.model, case.train, case.plan
-    of_case = {name: getattr(case, name) for name in _OF_CASE}
     if case.workload.command:
-        return {**of_case, "oversubscribed": case.launch.oversubscribe, "model": PROGRAM}
+        return program_row(case)
+    model, train, plan = case.model, case.train, case.plan
     return {
-        **of_case,
+        **program_row(case),
         **{name: getattr(plan, name) for name in _OF_PLAN},
         **{name: getattr(train, name) for name in _OF_TRAIN},
         **{name: getattr(model, name) for name in _OF_MODEL},
         "delay_injection": case.injected or None,
-        "oversubscribed": case.launch.oversubscribe,
         **{name: getattr(plan.matrix, name) for name in GRID_AXES},
         "matrix": plan.matrix.algorithm if plan.matrix.ranks > 1 else None,
         "schedule": plan.schedule if plan.pp > 1 else None,
