@@ -125,21 +125,19 @@ def branch(number: int) -> str:
 
 def jobs_of(journal: Journal) -> list[SubmittedJob]:
     """Return all jobs of a run, oldest first; one that was never submitted has the ending "withdrawn"."""
-    found: dict[int, SubmittedJob] = {}
+    jobs: dict[int, SubmittedJob] = {}
     for record in journal.branch("").own_records():
-        number = int(record.get("job", 0))
-        match record["event"]:
-            case "submitting":
-                keys = _keys(record["launches"])
-                found[number] = SubmittedJob(number=number, name=record["name"], keys=keys)
-            case "submitted":
-                found[number] = replace(found[number], id=record["id"])
-            case "withdrawn":
-                found[number] = replace(found[number], ending="withdrawn", note=record["note"])
-            case "settled":
+        match record:
+            case {"event": "submitting", "job": number, "name": name, "launches": launches}:
+                jobs[number] = SubmittedJob(number=number, name=name, keys=_keys(launches))
+            case {"event": "submitted", "job": number} if number in jobs:
+                jobs[number] = replace(jobs[number], id=record["id"])
+            case {"event": "withdrawn", "job": number} if number in jobs:
+                jobs[number] = replace(jobs[number], ending="withdrawn", note=record["note"])
+            case {"event": "settled", "job": number} if number in jobs:
                 ending, note, failed = record["ending"], record["note"], _keys(record["charged"])
-                found[number] = replace(found[number], ending=ending, note=note, failed=failed)
-    return list(found.values())
+                jobs[number] = replace(jobs[number], ending=ending, note=note, failed=failed)
+    return list(jobs.values())
 
 
 def open_jobs(journal: Journal) -> list[SubmittedJob]:
