@@ -119,7 +119,7 @@ def test_no_configuration_of_matplotlib_changes_a_figure_and_that_of_the_folder_
 # A step as a picture: waits and transfers of its ranks, and what is under way behind their work
 
 
-TRACED = Path(__file__).parents[1] / "results" / "schema_1"
+TRACED = Path(__file__).parents[1] / "runs" / "schema_1"
 CALLS = [
     call(0, "all_reduce", 1500, 1600),
     call(1, "all_reduce", 1200, 1600, wait=300),
