@@ -18,7 +18,7 @@ from pscale.parallel.strategies import check
 from pscale.worker.job import make_trainer
 from pscale.worker.recorder import VERBS, Kind, Recorder
 
-MODEL = Model(layers=2, width=64, heads=2, sequence=128, vocabulary=256, dtype="float64")
+MODEL = Model(layers=2, width=128, heads=2, sequence=128, vocabulary=256, dtype="float64")
 EXPERTS = replace(MODEL, kind="moe", experts=4, top_k=2, capacity_factor=2.0, every=1)
 WARM, STEADY = 3, 10
 TRAIN = Train(batch=8, micro_batches=2, clip=None, steps=WARM + STEADY, warmup=0)  # a norm needs a chunk more

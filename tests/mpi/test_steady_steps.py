@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 PIPELINES = {"gpipe", "1f1b", "interleaved", "zero-bubble"}
 MESSAGES = 2 * 2 * 2  # of a step at most, each way by micro-batch and chunk: more are never under way at once
 STEADY = 10  # steps
-ACTIVATION = 8 // 2 // 2 * 128 * 64 * 8  # bytes of a micro-batch on one of two ranks
+ACTIVATION = 8 // 2 // 2 * 128 * 128 * 8  # bytes of a micro-batch on one rank: far above all objects
 
 
 @pytest.fixture(scope="module")
