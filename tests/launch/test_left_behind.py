@@ -77,7 +77,7 @@ OUTPUT = {  # a script, and what its status and reason are; the figure is in its
         "",
     ),
     "links for tables": (
-        'for table in cases figures; do ln -s "$V/precious" "../../../data/$table-${launch##*/}.tmp"; done',
+        'for each in cases figures; do ln -s "$V/precious" "../../../data/$each-${launch##*/}.parquet"; done',
         "ok",
         "",
     ),
