@@ -22,11 +22,8 @@ with pytest.MonkeyPatch.context() as patch:
 
 
 PAGES = Path(__file__).with_name("test_documents.py")
-LONGEST = {
-    PAGES.name,
-    "test_wheel.py",
-    "test_plans.py",
-}  # modules whose tests take minutes, one after the other
+# Modules whose tests take minutes, one after the other.
+LONGEST = {PAGES.name, "test_wheel.py", "test_plans.py"}
 
 
 @pytest.hookimpl(trylast=True)

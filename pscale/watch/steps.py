@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.watch.notes import Piece, Recorded
-from pscale.watch.rows import Numbers, Rows
+from pscale.watch.rows import NOTHING, Numbers, Rows
 
 PROGRAM = "program"  # the phase of what is in no other
 _STEP, _PAUSE, _NO_PHASE = 1, 0, -1  # levels of MPI_Pcontrol; from 2 on they are phases
 _LEAST_STEPS, _LEAST_SHARE = 5, 0.5  # of a period, and of all calls that lie in it
 _SEARCHED = 16_384  # calls of rank 0 in which a period is looked for
 _FEWEST, _SEED = 1000, 1  # of steps that are drawn
-_NOTHING = -1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,7 +83,7 @@ class _PieceMarks:
     """The marks in a piece of a record, by rank, and when its first and its last call were."""
 
     def __init__(self, size: int):
-        self.start, self.over = np.full(size, _NOTHING), np.zeros(size, np.int64)
+        self.start, self.over = np.full(size, NOTHING), np.zeros(size, np.int64)
         self._made: list[list[Marks]] = [[] for _ in range(size)]
 
     def add(self, rows: Rows) -> None:
@@ -221,7 +220,7 @@ class _Words:
             turns[same] = self._counts[group] + np.arange(len(same))
             self._counts[group] += len(same)
         chosen = made[own]
-        to = np.where(rows.is_kind("RECEIVE", "PROBE"), _NOTHING, rows.peer)  # who came first is chance
+        to = np.where(rows.is_kind("RECEIVE", "PROBE"), NOTHING, rows.peer)  # who came first is chance
         words = [each[own][chosen] for each in (rows.call, rows.group, to, rows.bytes)]
         self._pieces[-1].append((_codes(words), meets[chosen], turns[chosen]))
         if ends:
@@ -229,7 +228,7 @@ class _Words:
 
     def _meetings(self, rows: Rows) -> Numbers:
         meets = rows.is_kind("ALL", "FROM_ROOT", "TO_ROOT") & rows.is_mode("BLOCKS") & self._full[rows.group]
-        return np.where(meets, rows.group, _NOTHING)
+        return np.where(meets, rows.group, NOTHING)
 
     def period(self, blocks: Callable[[], Iterable[tuple[Rows, bool]]]) -> StepEdges | None:
         """Return the steps between calls of all ranks that come back with all that lies between them."""

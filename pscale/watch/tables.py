@@ -29,9 +29,8 @@ from pscale.watch.settle import (
     settle_windows,
 )
 from pscale.watch.steps import find_steps
-from pscale.watch.sums import NOT_SPLIT, Labels, Sums
+from pscale.watch.sums import Labels, Sums
 
-__all__ = ["NOT_SPLIT", "RecordTables", "record_tables"]
 MOST_PHASES = 200_000  # of steps on ranks, in a record that is settled in windows: a bound on memory
 _KIB = 1024
 _LAST = 10_000  # notes of a rank, in which it is looked for where it was when its record ends
