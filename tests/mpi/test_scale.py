@@ -51,9 +51,10 @@ def example_lines():
 
 @pytest.mark.parametrize("words", example_lines(), ids=" ".join)
 def test_every_line_of_the_manual_measures_each_of_its_sizes_and_watches_it_once(here, words):
-    for name in ("mine", "mine.py"):
-        (here.folder / name).write_text(f"#!{sys.executable}\n{(PROGRAMS / 'mine.py').read_text()}")
-        (here.folder / name).chmod(0o755)
+    shutil.copy(PROGRAMS / "mine.py", here.folder)
+    program = here.folder / "mine"  # no line of an interpreter, whose path may have a space
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$0.py" "$@"\n')
+    program.chmod(0o755)
     at = words.index("--")
     options, program = [word for word in words[:at] if word != "--quick"], words[at + 1 :]
     if program[0] == "python":

