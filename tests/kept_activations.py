@@ -39,19 +39,21 @@ def unit_activation_bytes(model, sequences, *, inside=1, outside=1, columns=None
     """Return the units in forward order with what each keeps; the last one's is that of the loss as well.
 
     A block keeps 16 n h elements, its scores and their sums (or these alone), and two numbers a token for
-    each norm; the embedding keeps its tokens as 8-byte integers. Of the 16, 12 and the scores are of cut
-    layers, over `inside` ranks; all else of a block and of the head's norm is over `outside`. A token has
-    `columns` logits, without it all. A rank may have but `tokens` of each sequence, and its attention with
-    all heads keep `kept` of it. In place of the 9 n h elements of an MLP a mixture keeps n h, 10 h
-    for each place of its experts, and where the tokens go.
+    each norm, of RMSNorm one; the embedding keeps its tokens as 8-byte integers. Of the 16, 12 (8 of them in
+    an MLP of two matrices, four times as wide) and the scores are of cut layers, over `inside` ranks; all
+    else of a block and of the head's norm is over `outside`. A token has `columns` logits, without it all. A
+    rank may have but `tokens` of each sequence, and its attention with all heads keep `kept` of it. In place
+    of the 9 n h elements of an MLP a mixture keeps n h, 10 h for each place of its experts, and where the
+    tokens go.
     """
     n = sequences * (model.sequence if tokens is None else tokens)
     h, item, wide = model.width, BYTES[model.dtype], compute_bytes(model.dtype)
     if kept is None:
         scores = scores_per_head(model.sequence) if model.keeps_scores else 0
         kept = Kept(scores=model.heads * scores, sums=model.heads * model.sequence)
-    numbers = (12 * n * h + sequences * kept.scores) // inside + 4 * n * h // outside
-    block = item * numbers + wide * (sequences * kept.sums // inside + 4 * n // outside)
+    mlp, norm = mlp_numbers(model), 2 if model.norm == "layernorm" else 1
+    numbers = (n * (4 * h + mlp) + sequences * kept.scores) // inside + 4 * n * h // outside
+    block = item * numbers + wide * (sequences * kept.sums // inside + 2 * norm * n // outside)
     match model.kind:
         case "linear":
             return [("linear", item * sequences * (h + 1))]
@@ -60,12 +62,17 @@ def unit_activation_bytes(model, sequences, *, inside=1, outside=1, columns=None
         case "block":
             return [("block.0", block + item * (n * h // outside))]
         case "gpt" | "moe":
-            mlp = item * (n * h // outside + 8 * n * h // inside)
+            mlp = item * (n * h // outside + n * mlp // inside)
             mixture = _mixture_bytes(model, sequences, n // sequences // outside, item) - mlp
             blocks = _blocks(model, block, mixture)
             logits = n * (model.vocabulary if columns is None else columns)
-            head = item * (2 * n * h // outside + logits) + wide * (2 * n // outside)
+            head = item * (2 * n * h // outside + logits) + wide * (norm * n // outside)
             return [("embedding", 8 * n), *blocks, ("head", head)]
+
+
+def mlp_numbers(model):
+    """Return what an MLP keeps of a token: derivatives of its activation, and what that gives."""
+    return (model.mlp_parts + 1) * model.mlp_features
 
 
 def _mixture_bytes(model, sequences, tokens, item):
@@ -76,7 +83,7 @@ def _mixture_bytes(model, sequences, tokens, item):
     h, n, E = model.width, sequences * tokens, model.experts
     places, choices = sequences * E * room(model, model.sequence // tokens), n * model.top_k
     of_router = (n + sequences) * E + choices
-    numbers = item * (n * h + 10 * places * h) + compute_bytes(model.dtype) * of_router
+    numbers = item * (n * h + places * (2 * h + mlp_numbers(model))) + compute_bytes(model.dtype) * of_router
     return numbers + 17 * choices + 9 * places
 
 

@@ -49,11 +49,19 @@ class Model:
     layers: Annotated[Parts, _DEEP] = 4
     """Pre-norm transformer blocks."""
     width: Annotated[PositiveInt, _TOKENS] = 256
-    """Features of a token; the MLP is four times as wide."""
+    """Features of a token."""
     heads: Annotated[PositiveInt, _TOKENS] = 4
     """Attention heads; must divide `width`."""
     sequence: Annotated[int, Number(ge=1, le=1 << 18), _TOKENS] = 256
     """Tokens of a sequence."""
+    norm: Annotated[Literal["layernorm", "rmsnorm"], _TOKENS] = "layernorm"
+    """Norms of rows: `layernorm`; or `rmsnorm`, which neither centres them nor adds a bias."""
+    bias: Annotated[bool, _TOKENS] = True
+    """Whether products in blocks, and layer norms, add a bias."""
+    mlp: Annotated[Literal["gelu", "swiglu"], _TOKENS] = "gelu"
+    """MLPs, and experts: `gelu`, two matrices; `swiglu`, three, silu(x gate) × (x up) between them."""
+    mlp_width: Annotated[NonNegativeInt, _TOKENS] = 0
+    """Features inside an MLP; 0: four times `width`."""
     vocabulary: Annotated[int, Number(ge=1, le=10**7), _DEEP] = 256
     """Size of the vocabulary; text needs at least 256."""
     dtype: Annotated[Dtype, InSuite(kinds=("",))] = "float32"  # a suite says `precision`
@@ -76,6 +84,16 @@ class Model:
     """Size of the larger array of every exchange."""
     calls: Annotated[PositiveInt, _COLLECTIVES] = 10
     """Calls of every verb per step."""
+
+    @property
+    def mlp_features(self) -> int:
+        """Features inside an MLP."""
+        return self.mlp_width or 4 * self.width
+
+    @property
+    def mlp_parts(self) -> int:
+        """Matrices that lie side by side in the first product of an MLP: gate and up, or one."""
+        return 2 if self.mlp == "swiglu" else 1
 
     @property
     def keeps_scores(self) -> bool:

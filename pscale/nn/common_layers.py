@@ -1,4 +1,4 @@
-"""The layers of a transformer beside attention: products, GELU, layer norm, embeddings."""
+"""The layers of a transformer beside attention: products, activations, norms, embeddings."""
 
 from __future__ import annotations
 
@@ -51,52 +51,81 @@ class BiasGelu:
     """GELU(x + bias).
 
     Forward puts the derivative where its input was, so that backward is one product. A bias (G, C) has a
-    row for each of the G equal parts of x, as experts do.
+    row for each of the G equal parts of x, as experts do; there may be none.
     """
 
-    def __init__(self, bias: Param, *, buffers: Buffers):
+    def __init__(self, bias: Param | None, *, buffers: Buffers):
         self.bias, self.buffers = bias, buffers
-        self.params: Sequence[Param] = (bias,)
+        self.params: Sequence[Param] = () if bias is None else (bias,)
 
     def forward(self, x: Array) -> tuple[Array, Array]:
         """Return the activation; keeps its derivative."""
         y = self.buffers.take(x.shape, x.dtype)
-        for part, bias, out in zip(self._parts(x), rows_of(self.bias.data), self._parts(y), strict=True):
+        biases = (None,) if self.bias is None else rows_of(self.bias.data)
+        for part, bias, out in zip(self._parts(x), biases, self._parts(y), strict=True):
             kernels.current().bias_gelu(part, bias, out, part)
         return y, x
 
     def backward(self, dy: Array, slope: Array) -> Array:
         """Multiply by the derivative, in its place."""
-        bias_grad = np.zeros(self.bias.shape, dy.dtype)
-        for part, out, sums in zip(self._parts(dy), self._parts(slope), rows_of(bias_grad), strict=True):
+        bias_grad = None if self.bias is None else np.zeros(self.bias.shape, dy.dtype)
+        grads = (None,) if bias_grad is None else rows_of(bias_grad)
+        for part, out, sums in zip(self._parts(dy), self._parts(slope), grads, strict=True):
             kernels.current().bias_gelu_backward(part, out, out, sums)
-        self.bias.add_grad(bias_grad)
+        if self.bias is not None and bias_grad is not None:
+            self.bias.add_grad(bias_grad)
         return slope
 
     def _parts(self, x: Array) -> Array:
-        width = self.bias.shape[-1]
-        return x.reshape(self.bias.size // width, -1, width)
+        width = x.shape[-1]
+        return x.reshape(1 if self.bias is None else self.bias.size // width, -1, width)
+
+
+class SwiGlu:
+    """silu(gate) up for a gate and an input side by side: (..., 2C) to (..., C).
+
+    Forward puts both derivatives where they were, so that backward is two products.
+    """
+
+    params: Sequence[Param] = ()
+
+    def __init__(self, *, buffers: Buffers):
+        self.buffers = buffers
+
+    def forward(self, x: Array) -> tuple[Array, Array]:
+        """Return the activation; keeps its derivatives."""
+        y = self.buffers.take((*x.shape[:-1], x.shape[-1] // 2), x.dtype)
+        kernels.current().swiglu(rows_of(y), rows_of(x))
+        return y, x
+
+    def backward(self, dy: Array, slopes: Array) -> Array:
+        """Multiply by the derivatives, in their place."""
+        kernels.current().swiglu_backward(rows_of(dy), rows_of(slopes))
+        return slopes
 
 
 EPSILON = 1e-5
 
-Cache = tuple[Array, Array, Array]
+Cache = tuple[Array, Array | None, Array]
 
 
 class LayerNorm:
-    """(x - mean) / deviation * gain + bias over the last dim (Ba et al., 2016)."""
+    """(x - mean) / deviation * gain + bias over the last dim (Ba et al., 2016); there may be no bias.
 
-    def __init__(self, gain: Param, bias: Param, *, buffers: Buffers):
-        self.gain, self.bias, self.buffers = gain, bias, buffers
-        self.params: Sequence[Param] = (gain, bias)
+    Without `centred` the mean is taken as zero: RMSNorm.
+    """
+
+    def __init__(self, gain: Param, bias: Param | None, *, centred: bool = True, buffers: Buffers):
+        self.gain, self.bias, self.centred, self.buffers = gain, bias, centred, buffers
+        self.params: Sequence[Param] = (gain,) if bias is None else (gain, bias)
 
     def forward(self, x: Array) -> tuple[Array, Cache]:
-        """Normalise; keeps the input and two numbers a row."""
+        """Normalise; keeps the input and a number a row, or two."""
         y = self.buffers.take(x.shape, x.dtype)
-        rows = rows_of(x)
-        mean = self.buffers.take((len(rows),), compute_dtype(x.dtype))
+        rows, bias = rows_of(x), None if self.bias is None else self.bias.data
+        mean = self.buffers.take((len(rows),), compute_dtype(x.dtype)) if self.centred else None
         rstd = self.buffers.take((len(rows),), compute_dtype(x.dtype))  # of the deviation
-        kernels.current().layer_norm(rows, self.gain.data, self.bias.data, rows_of(y), mean, rstd, EPSILON)
+        kernels.current().layer_norm(rows, self.gain.data, bias, rows_of(y), mean, rstd, EPSILON)
         return y, (x, mean, rstd)
 
     def backward(self, dy: Array, cache: Cache, skip: Array | None = None) -> Array:
@@ -111,11 +140,11 @@ class LayerNorm:
             rows_of(dy),
             rows_of(x),
             grads[0],
-            grads[1],
+            None if self.bias is None else grads[1],
             None if skip is None else rows_of(skip),
         )
-        self.gain.add_grad(grads[0])
-        self.bias.add_grad(grads[1])
+        for param, grad in zip(self.params, grads, strict=False):
+            param.add_grad(grad)
         return x
 
 

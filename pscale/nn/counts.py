@@ -14,7 +14,9 @@ from pscale.nn.routing import capacity, has_experts, room
 def unit_parameters(model: Model) -> list[tuple[str, int]]:
     """Return the units in forward order with their numbers of parameters."""
     h = model.width
-    block = 12 * h * h + 13 * h
+    norm = h * (1 + has_shifts(model))
+    mlp = mlp_weights(model) + model.bias * (model.mlp_parts * model.mlp_features + h)
+    block = attention_weights(model) + model.bias * 4 * h + mlp + 2 * norm
     match model.kind:
         case "linear":
             return [("linear", h)]
@@ -23,16 +25,24 @@ def unit_parameters(model: Model) -> list[tuple[str, int]]:
         case "block":
             return [("block.0", block)]
         case "gpt" | "moe":
-            mlp, router = 8 * h * h + 5 * h, h * model.experts
-            blocks = _blocks(model, block, expert_parameters(model) + router - mlp)
-            embedding, head = (model.vocabulary + model.sequence) * h, 2 * h + h * model.vocabulary
+            blocks = _blocks(model, block, model.experts * (mlp + h) - mlp)
+            embedding, head = (model.vocabulary + model.sequence) * h, norm + h * model.vocabulary
             return [("embedding", embedding), *blocks, ("head", head)]
 
 
-def expert_parameters(model: Model) -> int:
-    """Return the number of parameters of all experts of a block, without the router."""
-    h = model.width
-    return model.experts * (8 * h * h + 5 * h)
+def has_shifts(model: Model) -> bool:
+    """Tell whether norms have a bias beside their gain."""
+    return model.bias and model.norm == "layernorm"
+
+
+def attention_weights(model: Model) -> int:
+    """Return the elements of the matrices of attention: 4 h^2."""
+    return 4 * model.width**2
+
+
+def mlp_weights(model: Model) -> int:
+    """Return the elements of the matrices of an MLP, or of an expert: 8 h^2 of the usual one."""
+    return (model.mlp_parts + 1) * model.width * model.mlp_features
 
 
 def parameters(model: Model) -> int:
@@ -88,7 +98,8 @@ def _unit_flops(
     `visits` rows.
     """
     h, n = model.width, sequences * model.sequence
-    block = 72 * n * h * h + 2 * sequences * scores * h
+    mlp = mlp_weights(model)
+    block = 6 * n * (attention_weights(model) + mlp) + 2 * sequences * scores * h
     match model.kind:
         case "linear":
             return [("linear", 6 * sequences * h)]
@@ -97,9 +108,8 @@ def _unit_flops(
         case "block":
             return [("block.0", block)]
         case "gpt" | "moe":
-            mixture = 48 * sequences * visits * h * h + 6 * n * h * model.experts
-            beyond = copies * mixture - 48 * n * h * h  # an MLP
-            blocks = _blocks(model, block, beyond)
+            mixture = 6 * (sequences * visits * mlp + n * h * model.experts)
+            blocks = _blocks(model, block, copies * mixture - 6 * n * mlp)
             return [("embedding", 0), *blocks, ("head", 6 * n * h * model.vocabulary)]
 
 

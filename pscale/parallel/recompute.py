@@ -120,7 +120,7 @@ def unit_flops(case: Case) -> dict[int, int]:
     forward = counts.forward_flops(
         model, batch, scores=scores, copies=plan.mixture_copies, parts=plan.sequence_parts
     )
-    output = 8 * batch * model.sequence * model.width**2  # of an MLP's second product
+    output = 2 * batch * model.sequence * model.mlp_features * model.width  # of an MLP's second product
     found = {}
     for stage in range(plan.pp):
         for segment in _recomputed(case, stage):

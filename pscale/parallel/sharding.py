@@ -143,8 +143,9 @@ def parameters(case: Case, rank: int) -> int:
 
 
 def tensors(name: str, case: Case, rank: int) -> Iterator[Tensor]:
-    """Yield the tensors of the unit `name`, in the order of its layers: of a block 12 h^2 + 7 h are cut."""
+    """Yield the tensors of the unit `name`, in the order of its layers."""
     model, h, sizes, scheme = case.model, case.model.width, case.plan.sizes, _scheme(case.plan)
+    wide, parts = model.mlp_parts * model.mlp_features, model.mlp_parts
     outside, inside = Partition(columns=scheme.outside.columns), Partition(columns=scheme.inside.columns)
     at = coordinates(sizes, rank)
 
@@ -163,6 +164,8 @@ def tensors(name: str, case: Case, rank: int) -> Iterator[Tensor]:
     def vectors(count: int) -> Iterator[Tensor]:
         return (tensor(outside, scheme.outside, h) for _ in range(count))
 
+    norm = 1 + counts.has_shifts(model)  # gain and bias
+
     match name.partition(".")[0]:
         case "linear":
             yield tensor(Partition(), scheme.outside, h, 1)
@@ -170,21 +173,23 @@ def tensors(name: str, case: Case, rank: int) -> Iterator[Tensor]:
             yield tensor(scheme.table, scheme.outside, model.vocabulary, h)
             yield tensor(scheme.positions, scheme.outside, model.sequence, h)
         case "block":
-            yield from vectors(2)
+            yield from vectors(norm)
             yield tensor(scheme.into, scheme.outside, h, 3 * h, matrices=3)
-            yield tensor(inside, scheme.inside, 3 * h)
+            if model.bias:
+                yield tensor(inside, scheme.inside, 3 * h)
             yield tensor(scheme.out_of, scheme.inside, h, h, matrices=1)
-            yield from vectors(3)
+            yield from vectors(model.bias + norm)
             if with_experts(case, name):
                 yield tensor(Partition(), scheme.outside, h, model.experts, matrices=1)
                 yield from _of_experts(case, scheme.outside)
                 return
-            yield tensor(scheme.into, scheme.outside, h, 4 * h, matrices=1)
-            yield tensor(inside, scheme.inside, 4 * h)
-            yield tensor(scheme.out_of, scheme.inside, 4 * h, h, matrices=1)
-            yield from vectors(1)
+            yield tensor(scheme.into, scheme.outside, h, wide, matrices=parts)
+            if model.bias:
+                yield tensor(inside, scheme.inside, wide)
+            yield tensor(scheme.out_of, scheme.inside, model.mlp_features, h, matrices=1)
+            yield from vectors(int(model.bias))
         case "head":
-            yield from vectors(2)
+            yield from vectors(norm)
             yield tensor(scheme.into, scheme.outside, h, model.vocabulary)
         case "collectives":
             return
@@ -208,12 +213,14 @@ def _scheme(plan: Plan) -> Scheme:
 
 def _of_experts(case: Case, layer: Partition) -> Iterator[Tensor]:
     """Yield the tensors of all experts of a block, of which ranks of the expert axis have a share."""
-    h, experts = case.model.width, case.model.experts
-    for shape in ((h, 4 * h), (4 * h,), (4 * h, h), (h,)):
+    model, experts = case.model, case.model.experts
+    h, wide = model.width, model.mlp_parts * model.mlp_features
+    weights = ((h, wide), model.mlp_parts), ((wide,), 0), ((model.mlp_features, h), 1), ((h,), 0)
+    for shape, matrices in (each for each in weights if each[1] or model.bias):
         yield Tensor(
             whole=(experts, *shape),
             shape=(experts // case.plan.ep, *shape),
             sync=tuple(axis for axis in (*TOKEN_AXES, *layer.rows) if axis != "ep"),
             cut=("ep",),
-            matrices=int(len(shape) > 1),
+            matrices=matrices,
         )

@@ -26,7 +26,7 @@ from pscale.nn.loss import Loss
 from pscale.nn.param import Cut, Param, share
 from pscale.parallel import sharding
 from pscale.parallel.replicas import Call
-from pscale.parallel.suggestions import degrees, divisors, heads
+from pscale.parallel.suggestions import degrees, divisors, heads, multiples
 
 AXIS = "tp"
 
@@ -108,6 +108,11 @@ def check(case: Case) -> None:
         fits = degrees(case.plan, "tp", divisors(model.heads))
         more = heads(model, sharding.head_parts(case.plan))
         raise PlanError(f"heads {model.heads} do not divide by tp {tp}; {fits} would, or {more}")
+    if model.mlp_width % tp:
+        raise PlanError(
+            f"mlp_width {model.mlp_width} does not divide by tp {tp}; "
+            f"mlp_width {multiples(model.mlp_width, tp)} would"
+        )
     if model.kind in ("gpt", "moe") and model.vocabulary < tp:
         raise PlanError(
             f"vocabulary {model.vocabulary} leaves some of tp {tp} ranks without a token; "

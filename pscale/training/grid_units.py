@@ -9,10 +9,10 @@ from pscale.config import Model, Plan
 from pscale.config.axes import GRID_AXES, TOKEN_AXES
 from pscale.mesh.axis import Array, Axis, Mesh
 from pscale.nn.buffers import Buffers
-from pscale.nn.common_layers import LayerNorm, Positions, Tokens
+from pscale.nn.common_layers import Positions, Tokens
 from pscale.nn.layer import Chain, First, Layer
 from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
-from pscale.nn.param import Draw, Param, constant, normal
+from pscale.nn.param import Draw, Param, normal
 from pscale.parallel import sequence, tensor
 from pscale.parallel.matrix.grid import Partition, count, cut, scheme_of, share_of
 from pscale.parallel.matrix.layers import ColumnNorm, MatrixLinear, make_product
@@ -28,11 +28,10 @@ class GridParameters(Parameters):
 
     def norm(self, name: str, size: int, buffers: Buffers) -> Layer:
         """Return a norm of rows whose columns may lie on several ranks."""
-        gain, bias = self.make(f"{name}.gain", (size,), constant(1.0)), self.bias(f"{name}.bias", size)
         axis = self.mesh.axis(*scheme_of(self.plan).outside.columns)
         if axis.size == 1:
-            return LayerNorm(gain, bias, buffers=buffers)
-        return ColumnNorm(gain, bias, axis, buffers=buffers)
+            return super().norm(name, size, buffers)
+        return ColumnNorm(*self._of_norm(name, size), axis, centred=self.centred, buffers=buffers)
 
     def make(
         self,
@@ -117,7 +116,7 @@ class GridUnits(Units):
         return self.mesh.axis(*(axis for axis in GRID_AXES if axis not in axes))
 
     def _parameters(self, number: int) -> GridParameters:
-        return GridParameters(plan=self.plan, mesh=self.mesh, unit=number)
+        return GridParameters(model=self.model, plan=self.plan, mesh=self.mesh, unit=number)
 
     def _column_parallel(self, weight: Param, bias: Param | None = None) -> Layer:
         """Return a product that leads into a pair."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pscale.config import Plan
+from pscale.config import Model, Plan
 from pscale.config.axes import TOKEN_AXES
 from pscale.mesh.axis import Mesh
 from pscale.nn.buffers import Buffers
@@ -23,6 +23,7 @@ class Parameters:
     Weight decay is for the matrices of products alone, as in minGPT.
     """
 
+    model: Model
     plan: Plan
     mesh: Mesh
     unit: int
@@ -44,14 +45,24 @@ class Parameters:
         param.matrices = groups if hidden else 0
         return param
 
-    def bias(self, name: str, size: int, *, split: int | None = None, groups: int = 1) -> Param:
-        """Make a vector of zeros."""
-        return self.make(name, (size,), constant(0.0), split=split, groups=groups)
+    def bias(self, name: str, size: int, *, split: int | None = None, groups: int = 1) -> Param | None:
+        """Make a vector of zeros, if the model has biases."""
+        return (
+            self.make(name, (size,), constant(0.0), split=split, groups=groups) if self.model.bias else None
+        )
 
     def norm(self, name: str, size: int, buffers: Buffers) -> Layer:
         """Return a norm with gains of one."""
+        return LayerNorm(*self._of_norm(name, size), centred=self.centred, buffers=buffers)
+
+    @property
+    def centred(self) -> bool:
+        """Whether norms subtract the mean of a row."""
+        return self.model.norm == "layernorm"
+
+    def _of_norm(self, name: str, size: int) -> tuple[Param, Param | None]:
         gain = self.make(f"{name}.gain", (size,), constant(1.0))
-        return LayerNorm(gain, self.bias(f"{name}.bias", size), buffers=buffers)
+        return gain, self.bias(f"{name}.bias", size) if self.centred else None
 
     def make(
         self,
@@ -69,18 +80,25 @@ class Parameters:
         cut, shape = tensor.cut(shape, split, self.mesh.axis("tp"), groups=groups)
         return Param(name, shape, layer=self.unit, draw=draw, sync=TOKEN_AXES, decay=decay, cut=cut)
 
-    def of_experts(self, name: str, shape: tuple[int, ...], deviation: float = 0.0) -> Param:
-        """Make this rank's share of a parameter that every expert has: a matrix, or a bias of zeros."""
+    def of_experts(self, name: str, shape: tuple[int, ...], deviation: float, *, groups: int = 1) -> Param:
+        """Make this rank's share of the matrices that every expert has, `groups` side by side."""
+        return self._of_experts(name, shape, normal(deviation), matrices=groups)
+
+    def bias_of_experts(self, name: str, shape: tuple[int, ...]) -> Param | None:
+        """Make this rank's share of the biases of all experts, if the model has biases."""
+        return self._of_experts(name, shape, constant(0.0)) if self.model.bias else None
+
+    def _of_experts(self, name: str, shape: tuple[int, ...], draw: Draw, *, matrices: int = 0) -> Param:
         axis = self.mesh.axis("ep")
         return Param(
             f"experts.{name}",
             (shape[0] // axis.size, *shape[1:]),
             layer=self.unit,
-            draw=normal(deviation) if deviation else constant(0.0),
+            draw=draw,
             sync=self._seen_by(expert.SYNC),
-            decay=len(shape) > 2,
+            decay=matrices > 0,
             cut=expert.cut(shape, axis),
-            matrices=int(len(shape) > 2),
+            matrices=matrices,
         )
 
     def _seen_by(self, axes: tuple[str, ...]) -> tuple[str, ...]:

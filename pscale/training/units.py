@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pscale.config import Model, Plan
 from pscale.mesh.axis import Mesh
 from pscale.nn.buffers import Buffers
-from pscale.nn.common_layers import BiasGelu, Linear, Positions, Tokens
+from pscale.nn.common_layers import BiasGelu, Linear, Positions, SwiGlu, Tokens
 from pscale.nn.experts import ExpertLinear, Mixture
 from pscale.nn.layer import Chain, First, Layer, Residual, Stateless
 from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
@@ -97,12 +97,16 @@ class Units:
         if has_experts(self.model, number - 1):
             mixture = self._mixture(own, last)
             return Chain(attend, Residual(own.norm("mlp.norm", C, buffers), mixture))
-        mlp = (
-            own.norm("mlp.norm", C, buffers),
-            self._column_parallel(own.matrix("up.weight", C, 4 * C, split=1)),
-            BiasGelu(own.bias("up.bias", 4 * C, split=0), buffers=buffers),
-            *self._row_parallel(own.matrix("down.weight", 4 * C, C, last, split=0)),
+        F, parts = self.model.mlp_features, self.model.mlp_parts
+        up = own.matrix("up.weight", C, parts * F, split=1, groups=parts)
+        bias = own.bias("up.bias", parts * F, split=0, groups=parts)
+        activated = (
+            (self._column_parallel(up, bias), SwiGlu(buffers=buffers))
+            if self.model.mlp == "swiglu"
+            else (self._column_parallel(up), BiasGelu(bias, buffers=buffers))
         )
+        down = own.matrix("down.weight", F, C, last, split=0)
+        mlp = (own.norm("mlp.norm", C, buffers), *activated, *self._row_parallel(down))
         bias = own.bias("down.bias", C)
         return Chain(attend, Residual(*interspersed(mlp, self.mesh), bias=bias))
 
@@ -128,7 +132,7 @@ class Units:
         return tensor.ReplicatedLoss(loss, axis)
 
     def _parameters(self, number: int) -> Parameters:
-        return Parameters(plan=self.plan, mesh=self.mesh, unit=number)
+        return Parameters(model=self.model, plan=self.plan, mesh=self.mesh, unit=number)
 
     def _mixture(self, own: Parameters, last: float) -> Layer:
         """Return experts of which each token visits a few; this rank has a share of them."""
@@ -146,15 +150,16 @@ class Units:
             stats=stats,
             buffers=buffers,
         )
-        experts: Layer = Chain(
-            ExpertLinear(own.of_experts("up.weight", (E, C, 4 * C), DEVIATION), buffers=buffers),
-            BiasGelu(own.of_experts("up.bias", (E, 4 * C)), buffers=buffers),
-            ExpertLinear(
-                own.of_experts("down.weight", (E, 4 * C, C), last),
-                own.of_experts("down.bias", (E, C)),
-                buffers=buffers,
-            ),
+        F, parts = model.mlp_features, model.mlp_parts
+        up = own.of_experts("up.weight", (E, C, parts * F), DEVIATION, groups=parts)
+        bias = own.bias_of_experts("up.bias", (E, parts * F))
+        activated = (
+            (ExpertLinear(up, bias, buffers=buffers), SwiGlu(buffers=buffers))
+            if model.mlp == "swiglu"
+            else (ExpertLinear(up, buffers=buffers), BiasGelu(bias, buffers=buffers))
         )
+        down, bias = own.of_experts("down.weight", (E, F, C), last), own.bias_of_experts("down.bias", (E, C))
+        experts: Layer = Chain(*activated, ExpertLinear(down, bias, buffers=buffers))
         if axis.size > 1:
             experts = expert.Exchange(experts, axis, buffers=buffers)
         return Mixture(router, experts, buffers=buffers)

@@ -113,11 +113,11 @@ def rounding(case: Case) -> float:
     """Return how far the order of sums may move the first gradient in float64, relative to its largest value.
 
     A sum of n numbers is rounded n times. On the way to a gradient are sums over the vocabulary, over the
-    tokens of the batch and, forward and backward through a layer, over 24 times the width (16 in matrices,
-    one side of an MLP being four wide; 8 in norms) and 4 times the sequence (in attention).
+    tokens of the batch and, forward and backward through a layer, over both sides of every matrix, 8 times
+    the width in norms and 4 times the sequence in attention.
     """
     model = case.model
-    layer = 24 * model.width + 4 * model.sequence
+    layer = 16 * model.width + (model.mlp_parts + 1) * model.mlp_features + 4 * model.sequence
     return EPS * (case.train.batch * model.sequence + model.vocabulary + model.layers * layer)
 
 

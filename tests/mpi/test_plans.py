@@ -25,6 +25,7 @@ QUICK = """
   - {tx: 2, tz: 2, algorithm: agarwal, micro_batches: 1}
   - {model.kind: moe, ep: 2, zero: 3, micro_batches: 1, checkpoint: full}
   - {model.kind: moe, ep: 2, tp: 2, precision: fp16, loss_scale: 0.01}
+  - {model.norm: rmsnorm, model.bias: false, model.mlp: swiglu, model.mlp_width: 88, tp: 2, sp: true, zero: 3}
 """
 
 THOROUGH = """

@@ -17,6 +17,10 @@ MODELS = [
     Model(kind="block", width=12, heads=2, sequence=20, dtype="float64"),
     Model(kind="linear", width=5, dtype="float64"),
     Model(kind="moe", layers=3, width=12, heads=3, sequence=20, vocabulary=17, experts=5, top_k=2, every=2),
+    Model(
+        layers=2, width=12, heads=3, sequence=20, vocabulary=17, norm="rmsnorm", mlp="swiglu", mlp_width=30
+    ),
+    Model(kind="moe", layers=2, width=12, heads=3, sequence=20, vocabulary=17, bias=False, mlp="swiglu"),
 ]
 SEQUENCES = 2
 
@@ -48,7 +52,9 @@ def test_parameter_counts_of_mingpt_on_images(layers, heads, width, expected):
     assert counts.parameters(model) == expected
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{model.kind} {model.attention}")
+@pytest.mark.parametrize(
+    "model", MODELS, ids=lambda model: f"{model.kind} {model.attention} {model.mlp} {model.norm}"
+)
 def test_units_have_the_parameters_that_are_counted(model):
     stage = serial(model, 1)
     found = [(unit.name, sum(param.size for param in unit.layer.params)) for unit in stage.units]
@@ -56,12 +62,16 @@ def test_units_have_the_parameters_that_are_counted(model):
     assert stage.arena.data.size == counts.parameters(model)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{model.kind} {model.attention}")
+@pytest.mark.parametrize(
+    "model", MODELS, ids=lambda model: f"{model.kind} {model.attention} {model.mlp} {model.norm}"
+)
 def test_activations_hold_the_bytes_that_are_counted(model):
     assert held_after_forward(serial(model, 1), *data(model)) == activation_bytes(model, SEQUENCES)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{model.kind} {model.attention}")
+@pytest.mark.parametrize(
+    "model", MODELS, ids=lambda model: f"{model.kind} {model.attention} {model.mlp} {model.norm}"
+)
 def test_a_step_multiplies_what_is_counted(model, monkeypatch):
     multiply, total = np.matmul, 0
 

@@ -43,6 +43,20 @@ HAND = {
         *("layer_norm_backward", [of(2, 3), of(2), of(2), of(3), of(2, 3), of(2, 3), of(3), of(3)], {}),
         Cost("norm", 14 * 6 + 2 * 2, 8 * (6 + 2 + 2 + 3 + 6 + 6 + 2 * (3 + 3))),
     ),
+    "gelu without bias": (
+        *("bias_gelu", [of(2, 3), None, *[of(2, 3)] * 2], {}),
+        Cost("activation", 84, 8 * 18),
+    ),
+    "swiglu": ("swiglu", [of(2, 3), of(2, 6)], {}, Cost("activation", 60, 8 * (6 + 2 * 12))),
+    "swiglu back": ("swiglu_backward", [of(2, 3), of(2, 6)], {}, Cost("activation", 12, 8 * (6 + 2 * 12))),
+    "rmsnorm": (
+        *("layer_norm", [of(2, 3), of(3), None, of(2, 3), None, of(2), 1e-5], {}),
+        Cost("norm", 4 * 6 + 4 * 2, 8 * (6 + 3 + 6 + 2)),
+    ),
+    "rmsnorm back": (
+        *("layer_norm_backward", [of(2, 3), None, of(2), of(3), of(2, 3), of(2, 3), of(3), None], {}),
+        Cost("norm", 9 * 6 + 2, 8 * (6 + 2 + 3 + 6 + 6 + 2 * 3)),
+    ),
     "sum": ("add", [of(2, 3), of(2, 3), of(3), of(2, 3)], {}, Cost("elementwise", 12, 8 * 21)),
     "bias": ("add", [of(2, 3), None, of(3), of(2, 3)], {}, Cost("elementwise", 6, 8 * 15)),
     "attention": (

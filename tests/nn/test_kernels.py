@@ -130,15 +130,32 @@ def test_a_logit_that_is_no_number_makes_the_fused_loss_none(kernels, dtype):
     assert np.isnan(kernels.cross_entropy(y, np.zeros(3, np.int64), 1.0))
 
 
+@pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("rows", [1, 37])
-def test_fused_gelu_and_its_gradient_are_those_of_numpy(kernels, dtype, rows):
+def test_fused_gelu_and_its_gradient_are_those_of_numpy(kernels, dtype, rows, with_bias):
     def compute(kernels: Kernels) -> list[Array]:
         x, bias = 3 * values(dtype, rows, WIDTH), values(dtype, WIDTH)
         y, grad = np.empty_like(x), np.ones_like(bias)
-        kernels.bias_gelu(x, bias, y, x)
+        kernels.bias_gelu(x, bias if with_bias else None, y, x)
         slope, dx = x.copy(), values(dtype, rows, WIDTH)
-        kernels.bias_gelu_backward(dx, x, dx, grad)
+        kernels.bias_gelu_backward(dx, x, dx, grad if with_bias else None)
         return [y, slope, dx, grad / rows]
+
+    both(kernels, compute, dtype)
+
+
+@pytest.mark.parametrize("rows", [1, 37])
+def test_fused_swiglu_and_its_gradient_are_those_of_numpy(kernels, dtype, rows):
+    def compute(kernels: Kernels) -> list[Array]:
+        x, y, dy = (
+            3 * values(dtype, rows, 2 * WIDTH),
+            np.empty((rows, WIDTH), dtype),
+            values(dtype, rows, WIDTH),
+        )
+        kernels.swiglu(y, x)
+        slopes = x.copy()
+        kernels.swiglu_backward(dy, x)
+        return [y, slopes, x]
 
     both(kernels, compute, dtype)
 
@@ -163,17 +180,23 @@ def test_fused_kernels_pass_on_what_is_not_a_number(kernels, dtype):
     assert np.isnan(kernels.square_norm(x.ravel()))
 
 
+@pytest.mark.parametrize("missing", ["", "bias", "bias and mean"])
 @pytest.mark.parametrize("with_skip", [True, False])
 @pytest.mark.parametrize("rows", [1, 41])
-def test_fused_layer_norm_and_its_gradients_are_those_of_numpy(kernels, dtype, rows, with_skip):
+def test_fused_norms_and_their_gradients_are_those_of_numpy(kernels, dtype, rows, with_skip, missing):
     def compute(kernels: Kernels) -> list[Array]:
         x, gain, bias = 5 + values(dtype, rows, WIDTH), values(dtype, WIDTH), values(dtype, WIDTH)
-        y, mean, rstd = np.empty_like(x), np.empty(rows, dtype), np.empty(rows, dtype)
-        kernels.layer_norm(x, gain, bias, y, mean, rstd, 1e-5)
-        kept = [y, mean.copy(), rstd.copy()]
+        y, mean, rstd = (
+            np.empty_like(x),
+            None if "mean" in missing else np.zeros(rows, dtype),
+            np.empty(rows, dtype),
+        )
+        kernels.layer_norm(x, gain, None if missing else bias, y, mean, rstd, 1e-5)
+        kept = [y, np.array(mean, dtype), rstd.copy()]
         grads, dy = np.ones((2, WIDTH), dtype), values(dtype, rows, WIDTH) / 2
         skip = values(dtype, rows, WIDTH) ** 2 if with_skip else None
-        kernels.layer_norm_backward(x, mean, rstd, gain, dy, x, *grads, skip)
+        bias_grad = None if missing else grads[1]
+        kernels.layer_norm_backward(x, mean, rstd, gain, dy, x, grads[0], bias_grad, skip)
         return [*kept, x, grads / rows]
 
     both(kernels, compute, dtype)

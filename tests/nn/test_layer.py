@@ -4,7 +4,7 @@ from nn.differences import check, hand, param
 
 from pscale.nn.attention import Attention
 from pscale.nn.buffers import Array, Buffers
-from pscale.nn.common_layers import BiasGelu, LayerNorm, Linear, Positions, Tokens
+from pscale.nn.common_layers import BiasGelu, LayerNorm, Linear, Positions, SwiGlu, Tokens
 from pscale.nn.kernels.attention_block import ROWS, TILE
 from pscale.nn.kernels.tiles import TILE_BYTES
 from pscale.nn.layer import Chain, Layer, Residual
@@ -36,11 +36,18 @@ def normal(*shape: int) -> Array:
         lambda buffers: linear(buffers, 6, 4),
         lambda buffers: linear(buffers, 6, 4, bias=False),
         lambda buffers: norm(buffers, 6),
+        lambda buffers: LayerNorm(param(6), None, buffers=buffers),
+        lambda buffers: LayerNorm(param(6), None, centred=False, buffers=buffers),
         lambda buffers: BiasGelu(param(6), buffers=buffers),
+        lambda buffers: Chain(linear(buffers, 6, 5, bias=False), BiasGelu(None, buffers=buffers)),
+        lambda buffers: SwiGlu(buffers=buffers),
         residual,
         lambda buffers: Chain(residual(buffers), linear(buffers, 6, 5), BiasGelu(param(5), buffers=buffers)),
     ],
-    ids=["linear", "linear without bias", "norm", "gelu", "residual", "chain"],
+    ids=[
+        *("linear", "linear without bias", "norm", "norm without bias", "rmsnorm"),
+        *("gelu", "gelu without bias", "swiglu", "residual", "chain"),
+    ],
 )
 def test_gradients_are_the_slopes_and_no_memory_stays(make, rows):
     buffers = Buffers()

@@ -22,6 +22,7 @@ def folder(tmp_path_factory):
 
 MODEL = Model(layers=4, width=48, heads=4, sequence=96, vocabulary=67)
 MOE = replace(MODEL, kind="moe", experts=4, top_k=2)
+LLAMA = {"norm": "rmsnorm", "bias": False, "mlp": "swiglu", "mlp_width": 120}
 
 PLANS = [
     Plan(),
@@ -86,6 +87,13 @@ def predicted(case, rank):
 @pytest.mark.parametrize("plan", PLANS, ids=name)
 def test_every_rank_holds_the_bytes_of_every_kind_that_are_predicted(plan, folder):
     case = planned(plan)
+    assert each_rank(case, plan, folder, held) == [predicted(case, rank) for rank in range(plan.ranks)]
+
+
+@pytest.mark.parametrize("plan", PLANS[4:], ids=name)
+def test_so_it_is_for_blocks_of_another_kind(plan, folder):
+    case = planned(plan)
+    case = replace(case, model=replace(case.model, **LLAMA))
     assert each_rank(case, plan, folder, held) == [predicted(case, rank) for rank in range(plan.ranks)]
 
 

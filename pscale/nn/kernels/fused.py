@@ -114,7 +114,7 @@ def _reals(factors: dict[str, float], *order: str) -> list[ctypes.c_double]:
     return [ctypes.c_double(factors[name]) for name in order]
 
 
-INTERFACE = 10  # as in fused.c
+INTERFACE = 11  # as in fused.c
 _BUILT = Path(__file__).with_name("_fused.so")
 
 
@@ -222,8 +222,8 @@ def _in_c(name: str, declared: Declaration) -> Callable[..., None]:
         like = declared.like(values)
         arrays = [value for each, value in values.items() if each in declared.modes]
         if declared.sums:
-            room = sum(values[each].size for each in declared.sums)
-            arrays.append(np.empty((self.threads, room), like.dtype))
+            room = self.threads, len(declared.sums), like.shape[1]
+            arrays.append(np.empty(room, like.dtype))
         numbers = [ctypes.c_double(value) for each, value in values.items() if each not in declared.modes]
         self.function(name, like)(*data(*arrays), *sizes(*like.shape), *numbers)
 

@@ -34,7 +34,7 @@ VECTORISED static void NAME(bias_gelu_rows)(const REAL *x, const REAL *bias, REA
         REAL *ys = y + row * width, *slopes = slope + row * width;
 #pragma omp simd
         for (int64_t i = 0; i < width; i++) {
-            REAL h = xs[i] + bias[i], square = h * h;
+            REAL h = bias ? xs[i] + bias[i] : xs[i], square = h * h;
             REAL u = h * (linear + cubic * square);
             REAL s = 1 / (1 + NAME(exponential)(-2 * u));
             REAL activation = h * s;
@@ -76,7 +76,47 @@ void NAME(bias_gelu_backward)(const REAL *dy, const REAL *slope, REAL *dx, REAL 
         NAME(multiply_rows)(dy + start, slope + start, dx + start, partial + THREAD * width, stop - first, width);
     }
     for (int thread = 0; thread < thread_count; thread++)
-        for (int64_t i = 0; i < width; i++) bias_grad[i] += partial[thread * width + i];
+        for (int64_t i = 0; bias_grad && i < width; i++) bias_grad[i] += partial[thread * width + i];
+}
+
+/* Gates and then inputs lie in each row of `slopes`; both are replaced by the derivatives for them. */
+VECTORISED static void NAME(swiglu_rows)(REAL *y, REAL *slopes, int64_t rows, int64_t width) {
+    for (int64_t row = 0; row < rows; row++) {
+        REAL *ys = y + row * width, *gate = slopes + 2 * row * width, *up = gate + width;
+#pragma omp simd
+        for (int64_t i = 0; i < width; i++) {
+            REAL s = 1 / (1 + NAME(exponential)(-gate[i])), silu = gate[i] * s;
+            ys[i] = silu * up[i];
+            gate[i] = up[i] * (s + silu * (1 - s));
+            up[i] = silu;
+        }
+    }
+}
+
+void NAME(swiglu)(REAL *y, REAL *slopes, int64_t rows, int64_t width) {
+    PARALLEL {
+        int64_t first = first_row(rows, THREAD, THREADS), stop = first_row(rows, THREAD + 1, THREADS);
+        NAME(swiglu_rows)(y + first * width, slopes + 2 * first * width, stop - first, width);
+    }
+}
+
+VECTORISED static void NAME(swiglu_backward_rows)(const REAL *dy, REAL *slopes, int64_t rows, int64_t width) {
+    for (int64_t row = 0; row < rows; row++) {
+        const REAL *dys = dy + row * width;
+        REAL *gate = slopes + 2 * row * width, *up = gate + width;
+#pragma omp simd
+        for (int64_t i = 0; i < width; i++) {
+            gate[i] *= dys[i];
+            up[i] *= dys[i];
+        }
+    }
+}
+
+void NAME(swiglu_backward)(const REAL *dy, REAL *slopes, int64_t rows, int64_t width) {
+    PARALLEL {
+        int64_t first = first_row(rows, THREAD, THREADS), stop = first_row(rows, THREAD + 1, THREADS);
+        NAME(swiglu_backward_rows)(dy + first * width, slopes + 2 * first * width, stop - first, width);
+    }
 }
 
 VECTORISED static void NAME(layer_norm_rows)(const REAL *x, const REAL *gain, const REAL *bias, REAL *y, REAL *mean,
@@ -84,24 +124,27 @@ VECTORISED static void NAME(layer_norm_rows)(const REAL *x, const REAL *gain, co
     for (int64_t row = 0; row < rows; row++) {
         const REAL *xs = x + row * width;
         REAL *ys = y + row * width, sum = 0, squares = 0;
+        if (mean) {
 #pragma omp simd reduction(+ : sum)
-        for (int64_t i = 0; i < width; i++) sum += xs[i];
+            for (int64_t i = 0; i < width; i++) sum += xs[i];
+        }
         REAL middle = sum / width;
 #pragma omp simd reduction(+ : squares)
         for (int64_t i = 0; i < width; i++) squares += (xs[i] - middle) * (xs[i] - middle);
         REAL r = (REAL)(1 / sqrt((double)(squares / width + epsilon)));
 #pragma omp simd
-        for (int64_t i = 0; i < width; i++) ys[i] = (xs[i] - middle) * r * gain[i] + bias[i];
-        mean[row] = middle;
+        for (int64_t i = 0; i < width; i++) ys[i] = (xs[i] - middle) * r * gain[i] + (bias ? bias[i] : 0);
+        if (mean) mean[row] = middle;
         rstd[row] = r;
     }
 }
 
+/* Without `mean` (RMSNorm) rows are not centred; `bias` may be missing. */
 void NAME(layer_norm)(const REAL *x, const REAL *gain, const REAL *bias, REAL *y, REAL *mean, REAL *rstd,
                       int64_t rows, int64_t width, double epsilon) {
     PARALLEL {
         int64_t first = first_row(rows, THREAD, THREADS), stop = first_row(rows, THREAD + 1, THREADS);
-        NAME(layer_norm_rows)(x + first * width, gain, bias, y + first * width, mean + first, rstd + first,
+        NAME(layer_norm_rows)(x + first * width, gain, bias, y + first * width, mean ? mean + first : 0, rstd + first,
                               stop - first, width, (REAL)epsilon);
     }
 }
@@ -111,7 +154,7 @@ VECTORISED static void NAME(layer_norm_backward_rows)(const REAL *x, const REAL 
                                                       REAL *gain_sums, REAL *bias_sums, int64_t rows, int64_t width) {
     for (int64_t row = 0; row < rows; row++) {
         const REAL *xs = x + row * width, *dys = dy + row * width;
-        REAL *dxs = dx + row * width, middle = mean[row], r = rstd[row], along = 0, level = 0;
+        REAL *dxs = dx + row * width, middle = mean ? mean[row] : 0, r = rstd[row], along = 0, level = 0;
 #pragma omp simd reduction(+ : along, level)
         for (int64_t i = 0; i < width; i++) {
             REAL normal = (xs[i] - middle) * r, g = dys[i] * gain[i];
@@ -121,7 +164,7 @@ VECTORISED static void NAME(layer_norm_backward_rows)(const REAL *x, const REAL 
             level += g;
         }
         along /= width;
-        level /= width;
+        level = mean ? level / width : 0;
 #pragma omp simd
         for (int64_t i = 0; i < width; i++) {
             REAL normal = (xs[i] - middle) * r;
@@ -133,7 +176,7 @@ VECTORISED static void NAME(layer_norm_backward_rows)(const REAL *x, const REAL 
     }
 }
 
-/* `skip` may be missing; `partial` has room for two rows of sums a thread. */
+/* `mean`, `bias_grad` and `skip` may be missing; `partial` has room for two rows of sums a thread. */
 void NAME(layer_norm_backward)(const REAL *x, const REAL *mean, const REAL *rstd, const REAL *gain, const REAL *dy,
                                REAL *dx, REAL *gain_grad, REAL *bias_grad, const REAL *skip, REAL *partial,
                                int64_t rows, int64_t width) {
@@ -141,7 +184,7 @@ void NAME(layer_norm_backward)(const REAL *x, const REAL *mean, const REAL *rstd
     PARALLEL {
         int64_t first = first_row(rows, THREAD, THREADS), stop = first_row(rows, THREAD + 1, THREADS);
         REAL *sums = partial + 2 * THREAD * width;
-        NAME(layer_norm_backward_rows)(x + first * width, mean + first, rstd + first, gain, dy + first * width,
+        NAME(layer_norm_backward_rows)(x + first * width, mean ? mean + first : 0, rstd + first, gain, dy + first * width,
                                        skip ? skip + first * width : 0, dx + first * width, sums, sums + width,
                                        stop - first, width);
     }
@@ -149,7 +192,7 @@ void NAME(layer_norm_backward)(const REAL *x, const REAL *mean, const REAL *rstd
         const REAL *sums = partial + 2 * thread * width;
         for (int64_t i = 0; i < width; i++) {
             gain_grad[i] += sums[i];
-            bias_grad[i] += sums[width + i];
+            if (bias_grad) bias_grad[i] += sums[width + i];
         }
     }
 }

@@ -46,80 +46,140 @@ class Kernels(Updates):
             for tile in tiles(out):
                 out[tile] += np.matmul(a[tile], b, out=work[: len(out[tile])])
 
-    @kernel("activation", "x* bias > y* slope*", lambda x, **_: 15 * x.size)
-    def bias_gelu(self, x: Array, bias: Array, y: Array, slope: Array) -> None:
+    @kernel("activation", "x* bias > y* slope*", lambda x, bias, **_: (14 + (bias is not None)) * x.size)
+    def bias_gelu(self, x: Array, bias: Array | None, y: Array, slope: Array) -> None:
         """Write h s(2u) and its derivative s + y (1 - s) 2u' for h = x + bias, s the logistic function.
 
         u = LINEAR h + CUBIC h^3 (Hendrycks and Gimpel, 2016). (rows, C), bias (C,); `slope` may be `x`.
         """
         work = scratch().take((2, *tile_shape(x)), x.dtype)
         for tile in tiles(x):
-            h = np.add(x[tile], bias, out=slope[tile])
+            h = np.add(x[tile], 0 if bias is None else bias, out=slope[tile])
             _gelu(h, y[tile], *work[:, : len(h)])
 
-    @kernel("activation", "dy* slope* > dx* + bias_grad", lambda dy, **_: 2 * dy.size)
-    def bias_gelu_backward(self, dy: Array, slope: Array, dx: Array, bias_grad: Array) -> None:
+    @kernel(
+        "activation",
+        "dy* slope* > dx* + bias_grad",
+        lambda dy, bias_grad, **_: (1 + (bias_grad is not None)) * dy.size,
+    )
+    def bias_gelu_backward(self, dy: Array, slope: Array, dx: Array, bias_grad: Array | None) -> None:
         """Write dy slope, (rows, C), add its column sums to `bias_grad`, (C,); `dx` may be either."""
         for tile in tiles(dx):
             part = np.multiply(dy[tile], slope[tile], out=dx[tile])
-            bias_grad += np.matmul(ones(len(part), dy.dtype), part)
+            if bias_grad is not None:
+                bias_grad += np.matmul(ones(len(part), dy.dtype), part)
 
-    @kernel("norm", "x* gain bias > y* mean* rstd*", lambda x, **_: 7 * x.size + 5 * len(x))
+    @kernel("activation", "> y* + slopes*", lambda y, **_: 10 * y.size)
+    def swiglu(self, y: Array, slopes: Array) -> None:
+        """Write silu(g) u for `slopes` (rows, 2C) of g and u, and in their place the derivatives of both.
+
+        silu(g) = g s(g), s the logistic function (Shazeer, 2020). y (rows, C).
+        """
+        width = y.shape[1]
+        work = scratch().take(tile_shape(y), y.dtype)
+        for tile in tiles(y):
+            gate, up, s = slopes[tile, :width], slopes[tile, width:], work[: len(y[tile])]
+            np.multiply(gate, 0.5, out=s)
+            np.tanh(s, out=s)
+            s *= 0.5
+            s += 0.5
+            gate *= s
+            np.multiply(gate, up, out=y[tile])
+            up *= s
+            up += y[tile]
+            s *= y[tile]
+            up -= s
+            np.copyto(s, gate)
+            np.copyto(gate, up)
+            np.copyto(up, s)
+
+    @kernel("activation", "dy* > + slopes*", lambda dy, **_: 2 * dy.size)
+    def swiglu_backward(self, dy: Array, slopes: Array) -> None:
+        """Multiply the derivatives for g and u, (rows, 2C), by dy, (rows, C)."""
+        for part in np.split(slopes, 2, axis=1):
+            np.multiply(part, dy, out=part)
+
+    @kernel(
+        "norm",
+        "x* gain bias > y* mean* rstd*",
+        lambda x, bias, mean, **_: (
+            (4 + 2 * (mean is not None) + (bias is not None)) * x.size + (4 + (mean is not None)) * len(x)
+        ),
+    )
     def layer_norm(
-        self, x: Array, gain: Array, bias: Array, y: Array, mean: Array, rstd: Array, epsilon: float
+        self,
+        x: Array,
+        gain: Array,
+        bias: Array | None,
+        y: Array,
+        mean: Array | None,
+        rstd: Array,
+        epsilon: float,
     ) -> None:
-        """Write (x - mean) / deviation * gain + bias, the mean and 1 / deviation (Ba et al., 2016)."""
+        """Write (x - mean) / deviation * gain + bias, the mean and 1 / deviation (Ba et al., 2016).
+
+        Without `mean` it is taken as zero: RMSNorm (Zhang and Sennrich, 2019).
+        """
         width = x.shape[1]
         for tile in tiles(x):
-            np.matmul(x[tile], ones(width, x.dtype), out=mean[tile])
-            mean[tile] /= width
-            normal = np.subtract(x[tile], mean[tile, None], out=y[tile])
+            normal = x[tile]
+            if mean is not None:
+                np.matmul(x[tile], ones(width, x.dtype), out=mean[tile])
+                mean[tile] /= width
+                normal = np.subtract(x[tile], mean[tile, None], out=y[tile])
             variance = np.vecdot(normal, normal, out=rstd[tile])
             variance /= width
             variance += epsilon
             np.sqrt(variance, out=variance)
             np.reciprocal(variance, out=variance)
-            normal *= rstd[tile, None]
+            normal = np.multiply(normal, rstd[tile, None], out=y[tile])
             normal *= gain
-            normal += bias
+            if bias is not None:
+                normal += bias
 
     @kernel(
         "norm",
         "x* mean* rstd* gain dy* skip* > dx* + gain_grad bias_grad",
-        lambda x, skip, **_: (14 + (skip is not None)) * x.size + 2 * len(x),
+        lambda x, mean, skip, bias_grad, **_: (
+            (9 + 4 * (mean is not None) + (skip is not None) + (bias_grad is not None)) * x.size
+            + (1 + (mean is not None)) * len(x)
+        ),
     )
     def layer_norm_backward(
         self,
         x: Array,
-        mean: Array,
+        mean: Array | None,
         rstd: Array,
         gain: Array,
         dy: Array,
         dx: Array,
         gain_grad: Array,
-        bias_grad: Array,
+        bias_grad: Array | None,
         skip: Array | None = None,
     ) -> None:
         """Write r (g - mean(g) - n mean(g n)) + skip for g = dy gain, n the normal row, r = 1 / deviation.
 
-        Adds the sums over rows of dy n and dy to the gradients of gain and bias; `dx` may be `x`.
+        Adds the sums over rows of dy n and dy to the gradients of gain and bias; `dx` may be `x`. Without
+        `mean` nothing was subtracted: the term mean(g) is left out.
         """
         width = x.shape[1]
         work = scratch().take((2, *tile_shape(x)), x.dtype)
         for tile in tiles(x):
             size = len(dy[tile])
             normal, product = work[:, :size]
-            np.subtract(x[tile], mean[tile, None], out=normal)
+            np.subtract(x[tile], 0 if mean is None else mean[tile, None], out=normal)
             normal *= rstd[tile, None]
-            bias_grad += np.matmul(ones(size, x.dtype), dy[tile])
+            if bias_grad is not None:
+                bias_grad += np.matmul(ones(size, x.dtype), dy[tile])
             np.multiply(dy[tile], normal, out=product)
             gain_grad += np.matmul(ones(size, x.dtype), product)
             along = np.matmul(product, gain)[:, None]
             along /= width
-            level = np.matmul(dy[tile], gain)[:, None]
-            level /= width
             normal *= along
-            normal += level
+            if mean is not None:
+                level = np.matmul(dy[tile], gain)[:, None]
+                level /= width
+                normal += level
             np.multiply(dy[tile], gain, out=product)
             product -= normal
             np.multiply(product, rstd[tile, None], out=dx[tile])

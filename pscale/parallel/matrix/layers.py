@@ -80,49 +80,56 @@ Cache = tuple[Array, Array]
 class ColumnNorm:
     """(x - mean) / deviation * gain + bias, where each rank of `axis` has as many of the columns.
 
-    Ranks tell each other two numbers a row, either way: forward their means and sums of squares around
-    them, which add up without cancellation (Chan, Golub and LeVeque, 1979); backward two sums.
+    Ranks tell each other two numbers a row, either way: forward their sums of squares around their means,
+    and these, which add up without cancellation (Chan, Golub and LeVeque, 1979); backward two sums. Where
+    rows are not `centred`, as in RMSNorm, it is one number.
     """
 
-    def __init__(self, gain: Param, bias: Param, axis: Axis, *, buffers: Buffers):
-        self.gain, self.bias, self.axis, self.buffers = gain, bias, axis, buffers
-        self.params: Sequence[Param] = (gain, bias)
+    def __init__(
+        self, gain: Param, bias: Param | None, axis: Axis, *, centred: bool = True, buffers: Buffers
+    ):
+        self.gain, self.bias, self.axis, self.centred, self.buffers = gain, bias, axis, centred, buffers
+        self.params: Sequence[Param] = (gain,) if bias is None else (gain, bias)
 
     def forward(self, x: Array) -> tuple[Array, Cache]:
-        """Normalise; keeps the input and two numbers a row: mean and 1 / deviation."""
+        """Normalise; keeps the input and of each row 1 / deviation, and the mean."""
         y, rows = self.buffers.take(x.shape, x.dtype), rows_of(x)
-        statistics = self.buffers.take((2, len(rows)), compute_dtype(x.dtype))
-        mean, square = statistics
+        statistics = self.buffers.take((1 + self.centred, len(rows)), compute_dtype(x.dtype))
+        square, mean = statistics[0], statistics[-1]
         out, width = rows_of(y), rows.shape[1]
         for tile in tiles(rows):
             with Copies() as copies:
                 part, normal = copies.read(rows[tile]), copies.write(out[tile])
-                np.matmul(part, ones(width, part.dtype), out=mean[tile])
-                mean[tile] /= width
-                np.subtract(part, mean[tile, None], out=normal)
+                if self.centred:
+                    np.matmul(part, ones(width, part.dtype), out=mean[tile])
+                    mean[tile] /= width
+                np.subtract(part, mean[tile, None] if self.centred else 0, out=normal)
                 np.vecdot(normal, normal, out=square[tile])
         self._combine(statistics, width)
         for tile in tiles(rows):
             with Copies() as copies:
                 normal = copies.write(out[tile])
-                np.subtract(copies.read(rows[tile]), mean[tile, None], out=normal)
+                np.subtract(copies.read(rows[tile]), mean[tile, None] if self.centred else 0, out=normal)
                 normal *= square[tile, None]
                 normal *= copies.read(self.gain.data)
-                normal += copies.read(self.bias.data)
+                if self.bias is not None:
+                    normal += copies.read(self.bias.data)
         return y, (x, statistics)
 
     def _combine(self, statistics: Array, width: int) -> None:
         """Replace this rank's means and sums of squares by the means and 1 / deviation of whole rows."""
-        size, (mean, square) = self.axis.size, statistics
-        everyone = self.buffers.take_exchange((2 * size, statistics.shape[1]), statistics.dtype)
+        size, kinds = self.axis.size, len(statistics)
+        square, mean = statistics[0], statistics[-1]
+        everyone = self.buffers.take_exchange((kinds * size, statistics.shape[1]), statistics.dtype)
         self.axis.all_gather(statistics, everyone)
-        means, squares = everyone[::2], everyone[1::2]
-        np.add.reduce(means, axis=0, out=mean)
-        mean /= size
-        means -= mean
-        np.square(means, out=means)
-        means *= width
-        squares += means
+        squares, means = everyone[::kinds], everyone[1::kinds]
+        if self.centred:
+            np.add.reduce(means, axis=0, out=mean)
+            mean /= size
+            means -= mean
+            np.square(means, out=means)
+            means *= width
+            squares += means
         np.add.reduce(squares, axis=0, out=square)
         square /= width * size
         square += EPSILON
@@ -133,18 +140,19 @@ class ColumnNorm:
         """Return r (g - mean(g) - n mean(g n)) for g = dy gain, n the normalised row, r = 1 / deviation."""
         x, statistics = cache
         rows, gain = rows_of(dy), self.gain.data
-        out, rstd = rows_of(x), statistics[1]
-        sums = self.buffers.take_exchange((2, len(rows)), compute_dtype(dy.dtype))
+        out, rstd = rows_of(x), statistics[0]
+        sums = self.buffers.take_exchange((len(statistics), len(rows)), compute_dtype(dy.dtype))
         self._sum_up(out, rows, statistics, sums)
         self.axis.all_reduce(sums)
         sums /= rows.shape[1] * self.axis.size
-        along, level = sums
+        along, level = sums[0], sums[-1]
         work = scratch().take(tile_shape(rows), compute_dtype(dy.dtype))
         for tile in tiles(rows):
             with Copies() as copies:
                 normal, product = copies.change(out[tile]), work[: len(rows[tile])]
                 normal *= along[tile, None]
-                normal += level[tile, None]
+                if self.centred:
+                    normal += level[tile, None]
                 np.multiply(copies.read(rows[tile]), copies.read(gain), out=product)
                 np.subtract(product, normal, out=normal)
                 normal *= rstd[tile, None]
@@ -152,7 +160,7 @@ class ColumnNorm:
 
     def _sum_up(self, x: Array, dy: Array, statistics: Array, sums: Array) -> None:
         """Write normalised rows in the place of `x`, and sums of g n and of g; add gradients."""
-        (mean, rstd), (along, level) = statistics, sums
+        (rstd, mean), (along, level) = (statistics[0], statistics[-1]), (sums[0], sums[-1])
         gain = self.gain.data
         grads = np.zeros((2, x.shape[1]), compute_dtype(dy.dtype))
         work = scratch().take(tile_shape(x), compute_dtype(dy.dtype))
@@ -161,12 +169,13 @@ class ColumnNorm:
             product, every_row = work[:size], ones(size, work.dtype)
             with Copies() as copies:
                 row, gains, part = copies.read(dy[tile]), copies.read(gain), copies.change(x[tile])
-                part -= mean[tile, None]
+                if self.centred:
+                    part -= mean[tile, None]
+                    np.matmul(row, gains, out=level[tile])
                 part *= rstd[tile, None]
                 np.multiply(row, part, out=product)
                 np.matmul(product, gains, out=along[tile])
-                np.matmul(row, gains, out=level[tile])
                 grads[0] += np.matmul(every_row, product)
                 grads[1] += np.matmul(every_row, row)
-        for param, grad in zip(self.params, grads.astype(dy.dtype, copy=False), strict=True):
+        for param, grad in zip(self.params, grads.astype(dy.dtype, copy=False), strict=False):
             param.add_grad(grad)

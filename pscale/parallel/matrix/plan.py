@@ -91,13 +91,13 @@ def _check_grid(case: Case) -> None:
             f"algorithm cannon needs a square, and tx {grid.tx} is not ty {grid.ty}; "
             f"{', or '.join([*fits, 'algorithm summa'])} would work"
         )
-    width, panels = case.model.width, math.lcm(grid.tx, grid.ty)
-    if grid.algorithm == "summa" and width % panels:
-        near = multiples(width, math.lcm(_parts(case)["width"], case.model.heads))
-        raise PlanError(
-            f"width {width} does not divide by the {panels} panels of summa on tx {grid.tx} and "
-            f"ty {grid.ty}; width {near} would"
-        )
+    panels = math.lcm(grid.tx, grid.ty)
+    for name in ("width", "mlp_width") if grid.algorithm == "summa" else ():
+        if (value := getattr(case.model, name)) % panels:
+            raise PlanError(
+                f"{name} {value} does not divide by the {panels} panels of summa on tx {grid.tx} and "
+                f"ty {grid.ty}; {_fitting(case, name)} would"
+            )
 
 
 def _check_sizes(case: Case) -> None:
@@ -124,6 +124,8 @@ def _cuts(case: Case) -> Iterator[tuple[str, tuple[str, ...]]]:
     for partition in (scheme.into, scheme.out_of):
         yield "width", partition.rows
         yield "width", partition.columns
+    yield "mlp_width", scheme.into.columns  # 0 divides, as four times the width does
+    yield "mlp_width", scheme.out_of.rows
     if case.model.kind == "gpt":
         yield "vocabulary", scheme.into.columns
         yield "vocabulary", scheme.table.rows
@@ -132,7 +134,10 @@ def _cuts(case: Case) -> Iterator[tuple[str, tuple[str, ...]]]:
 def _parts(case: Case) -> dict[str, int]:
     """Return what sizes of the model have to divide by, all cuts of each together."""
     grid = case.plan.matrix
-    parts = {"width": math.lcm(grid.tx, grid.ty) if grid.algorithm == "summa" else 1}  # its panels
+    parts = dict.fromkeys(
+        ("width", "mlp_width"),
+        math.lcm(grid.tx, grid.ty) if grid.algorithm == "summa" else 1,  # its panels
+    )
     for name, axes in _cuts(case):
         parts[name] = math.lcm(parts.get(name, 1), count(axes, case.plan.sizes))
     return parts
@@ -226,7 +231,8 @@ def _exchanged(name: str, case: Case, rank: int) -> Iterator[Exchanged]:
 def _normalised(case: Case, norms: int) -> list[Exchanged]:
     """Return the calls of norms, forward and backward."""
     outside, n = scheme_of(case.plan).outside, sharding.sequences(case) * case.model.sequence
-    statistics = 2 * n // count(outside.rows, case.plan.sizes)
+    numbers = 2 if case.model.norm == "layernorm" else 1
+    statistics = numbers * n // count(outside.rows, case.plan.sizes)
     (columns,) = outside.columns
     return [
         Exchanged(columns, "all_gather", statistics, norms, wide=True),
@@ -236,14 +242,14 @@ def _normalised(case: Case, norms: int) -> list[Exchanged]:
 
 def _products(name: str, case: Case, rank: int) -> list[Multiplication]:
     """Return the products of a block or of the head."""
-    scheme, h = scheme_of(case.plan), case.model.width
+    scheme, model, h = scheme_of(case.plan), case.model, case.model.width
     if name == "head":
-        return [multiplication(case, rank, scheme.into, h, case.model.vocabulary)]
+        return [multiplication(case, rank, scheme.into, h, model.vocabulary)]
     return [
         multiplication(case, rank, scheme.into, h, 3 * h),
         multiplication(case, rank, scheme.out_of, h, h),
-        multiplication(case, rank, scheme.into, h, 4 * h),
-        multiplication(case, rank, scheme.out_of, 4 * h, h),
+        multiplication(case, rank, scheme.into, h, model.mlp_parts * model.mlp_features),
+        multiplication(case, rank, scheme.out_of, model.mlp_features, h),
     ]
 
 

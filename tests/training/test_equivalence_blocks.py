@@ -1,0 +1,67 @@
+"""Blocks of other kinds than GPT-2's are the serial run under every plan, and call what is predicted."""
+
+from dataclasses import replace
+
+import pytest
+from plans import TEXT, assert_is_serial, multiplied, name, on_plan
+
+from pscale.config import Data, Matrix, Plan
+from pscale.parallel.recompute import executed_flops
+
+pytestmark = pytest.mark.slow
+
+MODELS = {
+    "llama": {"norm": "rmsnorm", "bias": False, "mlp": "swiglu", "mlp_width": 24},
+    "gated": {"norm": "rmsnorm", "mlp": "swiglu"},
+    "bare": {"bias": False, "mlp_width": 48},
+}
+CASES = {
+    key: replace(
+        TEXT,
+        model=replace(TEXT.model, width=24, sequence=12, vocabulary=24, **fields),
+        data=Data(kind="synthetic"),
+        train=replace(TEXT.train, batch=24, micro_batches=2, steps=4),
+    )
+    for key, fields in MODELS.items()
+}
+MIXTURES = {
+    key: replace(case, model=replace(case.model, kind="moe", experts=4, top_k=2))
+    for key, case in CASES.items()
+}
+PLANS = [
+    Plan(dp=2, zero=3),
+    Plan(tp=2),
+    Plan(tp=2, sp=True, dp=2, zero=1, checkpoint="full"),
+    Plan(pp=2, schedule="zero-bubble", tp=2),
+    Plan(cp=2, context="ring", tp=2, sp=True),
+    Plan(cp=2, context="ulysses", zero=2, dp=2, checkpoint="selective"),
+    Plan(cp=2, context="all-gather", pp=2, schedule="gpipe"),
+    Plan(cp=4, context="unified", ulysses=2),
+    Plan(matrix=Matrix(tx=2, ty=2, algorithm="cannon")),
+    Plan(matrix=Matrix(tx=3, ty=2, algorithm="summa")),
+    Plan(matrix=Matrix(tx=2, ty=2, tz=2, algorithm="agarwal"), checkpoint="full"),
+    Plan(matrix=Matrix(tx=2, ty=1, tz=2, algorithm="axonn"), dp=2, zero=3),
+]
+RUNS = [
+    *(("llama", plan) for plan in PLANS),
+    *(("gated", plan) for plan in (PLANS[2], *PLANS[8:])),
+    *(("bare", plan) for plan in (PLANS[2], *PLANS[8:])),
+]
+MOE = [Plan(ep=2, tp=2), Plan(ep=2, cp=2, zero=3, checkpoint="full"), Plan(ep=2, pp=2, tp=2, sp=True)]
+
+
+@pytest.mark.parametrize(("key", "plan"), RUNS, ids=name)
+def test_every_plan_is_the_serial_run_and_calls_what_is_predicted(key, plan, folder):
+    assert_is_serial(CASES[key], plan, folder)
+
+
+@pytest.mark.parametrize("key", MIXTURES)
+@pytest.mark.parametrize("plan", MOE, ids=name)
+def test_experts_are_of_the_same_kind(key, plan, folder):
+    assert_is_serial(MIXTURES[key], plan, folder)
+
+
+@pytest.mark.parametrize("plan", [Plan(tp=2), PLANS[2], PLANS[5], PLANS[10]], ids=name)
+def test_the_ranks_together_multiply_what_is_predicted(plan, folder):
+    case = on_plan(CASES["llama"], plan)
+    assert multiplied(case, plan, folder) == executed_flops(case)
