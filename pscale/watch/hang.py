@@ -13,9 +13,8 @@ import numpy as np
 from pscale.errors import ResultsError
 from pscale.runs.host import as_ranges
 from pscale.runs.launch_folder import LaunchFolder
-from pscale.watch.matching import partners
 from pscale.watch.notes import ANYBODY, FRUITLESS, PART, THREAD_SHIFT, NotesFile, calls, program_events, read
-from pscale.watch.settle import SettledCalls
+from pscale.watch.settle import SettledCalls, partners
 
 _BLOCK = 1 << 18
 _LEAST_SHARE = 0.1  # of a loop of tests that is spent in them: one that computes between them spends less
@@ -33,7 +32,7 @@ def last_calls(settled: SettledCalls) -> str:
     others: defaultdict[str, list[int]] = defaultdict(list)
     for row in np.flatnonzero(rows.open & (rows.thread > 0)).tolist():
         others[f"also in {_call(settled, row)}, in another thread"].append(int(rows.rank[row]))
-    texts = [f"{_ranks(sorted({*found}))} {place}" for place, found in [*places.items(), *others.items()]]
+    texts = [f"{_ranks(sorted({*ranks}))} {place}" for place, ranks in [*places.items(), *others.items()]]
     return "; ".join(texts) + "."
 
 
@@ -45,11 +44,11 @@ def _call(settled: SettledCalls, row: int) -> str:
 def _loop(settled: SettledCalls, rank: int) -> str:
     """Name the test that the main thread of a rank made last, again and again and in vain; empty: none."""
     rows = settled.rows
-    own = np.arange(rows.places[rank], rows.places[rank + 1])
-    own = own[(rows.thread[own] == 0) & (rows.main[own] == own)]
-    if not len(own) or not rows.fruitless[own[-1]]:
+    main_calls = np.arange(rows.places[rank], rows.places[rank + 1])
+    main_calls = main_calls[(rows.thread[main_calls] == 0) & (rows.main[main_calls] == main_calls)]
+    if not len(main_calls) or not rows.fruitless[main_calls[-1]]:
         return ""
-    row = int(own[-1])
+    row = int(main_calls[-1])
     probes = rows.is_kind("PROBE", "RECEIVE")[row]  # their tag is that of a message
     if (rows.leave[row] - rows.enter[row] < _LONG_NS) if probes else (rows.tag[row] + 2 < _MANY):
         return ""
@@ -63,15 +62,15 @@ def _of(settled: SettledCalls, row: int) -> str:
     if rows.group[row] < 0:
         return ""
     group = settled.groups[rows.group[row]]
-    said = f" over {group.name}"
+    over = f" over {group.name}"
     if not rows.is_kind("SEND", "RECEIVE", "BOTH", "PROBE")[row]:
-        return said
+        return over
     if rows.peer[row] == ANYBODY:
-        return f" from any rank{said}"
+        return f" from any rank{over}"
     if rows.peer[row] < 0:
-        return said
+        return over
     (other,) = partners(rows, settled.groups, np.array([row]))
-    return f" {'to' if rows.is_kind('SEND', 'BOTH')[row] else 'from'} rank {other}{said}"
+    return f" {'to' if rows.is_kind('SEND', 'BOTH')[row] else 'from'} rank {other}{over}"
 
 
 def _ranks(numbers: list[int]) -> str:

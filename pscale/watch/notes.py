@@ -89,10 +89,10 @@ def calls() -> tuple[Call, ...]:
 
 
 def _functions(macro: str, name: str, lower: str, fields: str) -> Iterator[Call]:
-    told = dict(re.findall(r"\.(\w+) = (\w+)", fields))
-    kind, mode = told["kind"], told.get("mode", "BLOCKS")
+    fields_ = dict(re.findall(r"\.(\w+) = (\w+)", fields))
+    kind, mode = fields_["kind"], fields_.get("mode", "BLOCKS")
     verb = _MESSAGES.get(kind) or next((ours for mpi, ours in _VERBS.items() if name.startswith(mpi)), "")
-    if "made" in told or kind == "FREE":
+    if "made" in fields_ or kind == "FREE":
         verb = "communicator"
     yield Call(name, kind, mode, verb)
     if macro == "FAMILY":
@@ -199,8 +199,8 @@ class NotesFile:
     def __len__(self) -> int:
         return self._count
 
-    def __getitem__(self, asked: slice) -> Notes:
-        begin, end, _ = asked.indices(self._count)
+    def __getitem__(self, part: slice) -> Notes:
+        begin, end, _ = part.indices(self._count)
         with self._open() as file:
             notes = np.fromfile(file, NOTE, max(0, end - begin), offset=begin * NOTE.itemsize)
         if begin == 0:
@@ -273,9 +273,9 @@ class Recorded:
     def is_threaded(self) -> bool:
         """Tell whether any rank called MPI from several threads."""
         return any(
-            (own[begin : begin + _BLOCK]["flags"] >> THREAD_SHIFT > 1).any()
-            for own in self.notes
-            for begin in range(0, len(own), _BLOCK)
+            (notes[begin : begin + _BLOCK]["flags"] >> THREAD_SHIFT > 1).any()
+            for notes in self.notes
+            for begin in range(0, len(notes), _BLOCK)
         )
 
 
@@ -408,13 +408,13 @@ def _cut_record(folder: Path, record: Recorded, notes: Sequence[NotesFile]) -> R
 
 def _cut_at(recorded: Recorded, until: int) -> None:
     """Leave out what began later than a time of rank 0's clock."""
-    for facts, kept in zip(recorded.facts, recorded.notes, strict=True):
-        own, clock = until, facts.clock()
+    for facts, notes in zip(recorded.facts, recorded.notes, strict=True):
+        until_ns, clock = until, facts.clock()
         for _ in range(3):  # the clock's own time: its drift is far below 1
-            own += until - clock.at(own)
-        assert isinstance(kept, NotesFile)
-        kept.cut(min(max(own, 0), _LARGEST))
-        facts.end_ns, facts.used = own, ()
+            until_ns += until - clock.at(until_ns)
+        assert isinstance(notes, NotesFile)
+        notes.cut(min(max(until_ns, 0), _LARGEST))
+        facts.end_ns, facts.used = until_ns, ()
 
 
 def shorten(recorded: Recorded, most: int) -> None:
@@ -541,11 +541,11 @@ def _parse_numbers(facts: Facts, word: str, numbers: tuple[int, ...]) -> None:
 
 def _communicator(how: str, parent: int, text: str) -> Communicator:
     text, _, near = text.partition("near")
-    own, _, remote = text.partition("remote")
+    members, _, remote = text.partition("remote")
     return Communicator(
         how=how,
         parent=parent,
-        members=tuple(_ranks(own)),
+        members=tuple(_ranks(members)),
         remote=tuple(_ranks(remote)),
         near=tuple(int(rank) for rank in near.split() if int(rank) >= 0),
     )

@@ -74,8 +74,8 @@ def _of_mpi4py(program: Path, environ: Mapping[str, str]) -> Path | None:
     for path in environ.get("MPI4PY_LIBMPI", "").split(":"):
         name = os.path.expanduser(os.path.expandvars(path))  # noqa: PTH111 - Path drops ./
         names = [f"{name}/{each}" for each in _SONAMES.values()] if os.path.isdir(name) else [name]  # noqa: PTH112
-        if found := next(filter(None, map(find_library, filter(None, names))), None):
-            return found.absolute()
+        if library := next(filter(None, map(find_library, filter(None, names))), None):
+            return library.absolute()
     name = _SONAMES.get(environ.get("MPI4PY_MPIABI", "").lower(), "")
     return find_library(name, rpath=(str(program.parent.parent / "lib"),)) if name else None
 
@@ -105,8 +105,8 @@ def _exports_large(library: Path) -> bool:
 def sibling_library(program: Path) -> Path | None:
     """Return the MPI library that is installed with a program, such as that of a virtual environment."""
     folder = program.parent.parent / "lib"
-    found: Sequence[Path] = [*folder.glob("libmpi.so.*"), *folder.glob("libmpi_abi.so.*")]
-    return next((path for path in found if path.is_file()), None)
+    libraries: Sequence[Path] = [*folder.glob("libmpi.so.*"), *folder.glob("libmpi_abi.so.*")]
+    return next((path for path in libraries if path.is_file()), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,12 +126,12 @@ def mpi_library(program: Path) -> Path | None:
         linked = _read(path)
         rpath = (*linked.rpath, *inherited)[:_MOST]
         for name in linked.needed:
-            found = find_library(name, rpath, linked.runpath)
-            if found and _MPI.match(found.name):
-                return found
-            if found and name not in seen and len(seen) < _MOST:
+            library = find_library(name, rpath, linked.runpath)
+            if library and _MPI.match(library.name):
+                return library
+            if library and name not in seen and len(seen) < _MOST:
                 seen.add(name)
-                todo.append((found, rpath))
+                todo.append((library, rpath))
     return None
 
 
@@ -186,10 +186,10 @@ def _parsed(data: mmap.mmap, folder: Path) -> _Linked:
                 yield os.fsdecode(text.partition(b"\0")[0])
 
     def folders(wanted: int) -> tuple[str, ...]:
-        said = ":".join(texts(wanted))
+        paths = ":".join(texts(wanted))
         return tuple(
             re.sub(r"\$(ORIGIN\b|\{ORIGIN\})", lambda _: str(folder), each)
-            for each in said.split(":")[:_MOST]
+            for each in paths.split(":")[:_MOST]
             if each
         )
 
@@ -207,7 +207,7 @@ def _entries(data: mmap.mmap, offset: int, length: int) -> Iterator[tuple[int, i
 @functools.cache
 def _cached() -> Mapping[str, Path]:
     """Return where the system's own libraries are; nothing where there is no glibc."""
-    found: dict[str, Path] = {}
+    libraries: dict[str, Path] = {}
     try:
         data = _CACHE.read_bytes()
         begin = data.index(_CACHE_BEGIN)
@@ -217,7 +217,7 @@ def _cached() -> Mapping[str, Path]:
             if flags & _OF_64_BITS:
                 words = (data[begin + at : data.index(b"\0", begin + at)] for at in (name, path))
                 key, value = map(os.fsdecode, words)
-                found.setdefault(key, Path(value))
+                libraries.setdefault(key, Path(value))
     except (OSError, ValueError, OverflowError, struct.error):
-        return found
-    return found
+        return libraries
+    return libraries

@@ -128,8 +128,8 @@ def join_rows(left: Rows, more: Rows) -> Rows:
 def all_rows(recorded: Recorded, last: int | None = None) -> tuple[Rows, list[Group]]:
     """Put the notes of all ranks below each other, on one clock; or the `last` of each rank alone."""
     groups, group_of_number = recorded.groups
-    firsts = [max(0, len(own) - (last or len(own))) for own in recorded.notes]
-    notes = [own[first:] for first, own in zip(firsts, recorded.notes, strict=True)]
+    firsts = [max(0, len(of_rank) - (last or len(of_rank))) for of_rank in recorded.notes]
+    notes = [of_rank[first:] for first, of_rank in zip(firsts, recorded.notes, strict=True)]
     return _started(_put(recorded.facts, notes, group_of_number, groups, firsts)), groups
 
 
@@ -146,7 +146,9 @@ def windows(recorded: Recorded, most: int) -> Iterator[tuple[Rows, bool]]:
             left = _once_more(_put(recorded.facts, piece.templates, group_of_number, groups))
         while live := [rank for rank, end in enumerate(piece.ends) if begins[rank] < end]:
             ends = _ends(recorded, begins, piece.ends, live, max(2, most // len(live)))
-            notes = [own[begin:end] for own, begin, end in zip(recorded.notes, begins, ends, strict=True)]
+            notes = [
+                of_rank[begin:end] for of_rank, begin, end in zip(recorded.notes, begins, ends, strict=True)
+            ]
             rows = _put(recorded.facts, notes, group_of_number, groups, begins)
             whole = _started(rows if left is None else join_rows(left, rows))
             new = whole.only(~whole.counted)
@@ -170,7 +172,7 @@ def _ends(
         times[rank] = recorded.facts[rank].clock()(notes[begin : min(begin + most, lasts[rank])]["enter"])
         if begin + most >= lasts[rank]:
             times[rank] = np.append(times[rank], np.iinfo(np.int64).max)
-    until = min(int(own.max()) for own in times.values())
+    until = min(int(times_of_rank.max()) for times_of_rank in times.values())
     for rank in live:
         past = np.maximum.accumulate(times[rank]) >= until
         end = begins[rank] + max(1, int(past.argmax()) if past.any() else len(past))
@@ -195,19 +197,22 @@ def _put(
         kept = np.flatnonzero(notes["enter"] > 0)
         place = np.full(len(notes), NOTHING)
         place[kept] = offset + np.arange(len(kept))
-        own = notes if len(kept) == len(notes) else notes[kept]
-        still = own["leave"] == 0
-        last = int(max(own["enter"].max(initial=0), own["leave"].max(initial=0), facts.end_ns or 0))
-        clock, flags = facts.clock(), own["flags"]
+        written = notes if len(kept) == len(notes) else notes[kept]
+        still = written["leave"] == 0
+        last = int(max(written["enter"].max(initial=0), written["leave"].max(initial=0), facts.end_ns or 0))
+        clock, flags = facts.clock(), written["flags"]
         part, main = np.flatnonzero(flags & PART), place[kept]
-        main[part] = place[own["bytes"][part] - (firsts[facts.rank] if firsts else 0)]
+        main[part] = place[written["bytes"][part] - (firsts[facts.rank] if firsts else 0)]
         parts.append(
             {
                 "rank": np.full(len(kept), facts.rank),
-                "enter": clock(own["enter"]),
-                "leave": clock(np.where(still, last, own["leave"])),
-                **{name: own[name].astype(np.int64) for name in ("bytes", "request", "peer", "tag", "call")},
-                "group": table[np.clip(own["comm"], 0, len(table) - 1)],
+                "enter": clock(written["enter"]),
+                "leave": clock(np.where(still, last, written["leave"])),
+                **{
+                    name: written[name].astype(np.int64)
+                    for name in ("bytes", "request", "peer", "tag", "call")
+                },
+                "group": table[np.clip(written["comm"], 0, len(table) - 1)],
                 "main": main,
                 "thread": np.maximum((flags >> THREAD_SHIFT).astype(np.int64) - 1, 0),
                 "fruitless": (flags & FRUITLESS) > 0,
@@ -234,11 +239,11 @@ def _started(rows: Rows) -> Rows:
     changed: dict[str, NDArray[Any]] = {}
     if starts.any():
         made = latest(rows, starts, rows.is_mode("PERSISTENT"))
-        known = starts & (made >= 0)
+        named = starts & (made >= 0)
         names = ("group", "peer", "tag", "call", "bytes")
-        changed = {name: np.where(known, getattr(rows, name)[made], getattr(rows, name)) for name in names}
-        changed["bytes"] = np.where(starts & ~known, 0, changed["bytes"])
-        changed["starts"] = rows.starts | known
+        changed = {name: np.where(named, getattr(rows, name)[made], getattr(rows, name)) for name in names}
+        changed["bytes"] = np.where(starts & ~named, 0, changed["bytes"])
+        changed["starts"] = rows.starts | named
     if matched.any():
         probes = rows.is_kind("RECEIVE") & ~rows.fruitless
         probe = np.maximum.accumulate(np.where(probes, np.arange(len(probes)), 0))

@@ -163,7 +163,7 @@ def _phases(notes: Notes, edges: Numbers, before: int) -> Numbers:
 
 def draw(recorded: Recorded, most: int) -> list[Piece]:
     """Return pieces with at most so many notes; none where ranks cancel, use threads or never rest."""
-    quota, found = most // PIECES // len(recorded.facts), list[Piece]()  # notes of a rank in a piece
+    quota, pieces = most // PIECES // len(recorded.facts), list[Piece]()  # notes of a rank in a piece
     ranks = _ranks(recorded, quota)
     if any(facts.cancels for facts in recorded.facts) or not all(rank.count() for rank in ranks):
         return []
@@ -172,8 +172,8 @@ def draw(recorded: Recorded, most: int) -> list[Piece]:
     meetings = _drawn(ranks[0], quota)
     for meeting, following in zip(meetings, [*meetings[1:], np.iinfo(np.int64).max], strict=True):
         piece = _between_rests(ranks, meeting, following, quota)
-        found += [piece] if piece else []
-    return found
+        pieces += [piece] if piece else []
+    return pieces
 
 
 def _ranks(recorded: Recorded, quota: int) -> list[_Rank]:
@@ -205,12 +205,14 @@ def _between_rests(ranks: Sequence[_Rank], meeting: int, following: int, quota: 
     """Return the piece from the first rest after a meeting to the last with which it is not too long."""
     rests = [rank.rests(meeting, quota) for rank in ranks]
     common = rests[0][0]
-    for own, _, _ in rests[1:]:
-        common = np.intersect1d(common, own, assume_unique=True)
+    for of_rank, _, _ in rests[1:]:
+        common = np.intersect1d(common, of_rank, assume_unique=True)
     common = common[common <= following + 1]
-    at = [np.searchsorted(own, common) for own, _, _ in rests]
-    sent = sum(balance[own] for own, (_, _, balance) in zip(at, rests, strict=True))
-    places = np.array([notes[own] for own, (_, notes, _) in zip(at, rests, strict=True)])[:, sent == 0]
+    at = [np.searchsorted(of_rank, common) for of_rank, _, _ in rests]
+    sent = sum(balance[of_rank] for of_rank, (_, _, balance) in zip(at, rests, strict=True))
+    places = np.array([notes[of_rank] for of_rank, (_, notes, _) in zip(at, rests, strict=True)])[
+        :, sent == 0
+    ]
     if places.shape[1] < 2:
         return None
     lengths = (places - places[:, :1]).sum(axis=0)

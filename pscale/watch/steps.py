@@ -58,8 +58,8 @@ def find_steps(
         if ends:
             made.append(_PieceMarks(size))
     pieces, over = made[:-1], _ends(recorded, last)
-    for own, piece in zip(pieces, recorded.drawn, strict=bool(recorded.drawn)):
-        own.begin(piece)
+    for marks, piece in zip(pieces, recorded.drawn, strict=bool(recorded.drawn)):
+        marks.begin(piece)
     if not recorded.drawn:
         pieces[0].over = over
     phases, changes = _phases(recorded, pieces)
@@ -105,18 +105,18 @@ class _PieceMarks:
     @cached_property
     def marks(self) -> Sequence[Marks]:
         """The marks of each rank in their order."""
-        return [_ordered_marks(own) for own in self._made]
+        return [_ordered_marks(made) for made in self._made]
 
 
 def _phases(recorded: Recorded, pieces: Sequence[_PieceMarks]) -> tuple[Sequence[str], Sequence[Marks]]:
     """Return the phases, and by rank when they changed, and to which."""
     names = {level: name for facts in recorded.facts for level, name in facts.phases.items()}
-    marks = [_ordered_marks(own) for own in zip(*(piece.marks for piece in pieces), strict=True)]
-    levels = np.unique(np.concatenate([own[own > _STEP] for _, own in marks])).tolist()
+    marks = [_ordered_marks(of_rank) for of_rank in zip(*(piece.marks for piece in pieces), strict=True)]
+    levels = np.unique(np.concatenate([levels_[levels_ > _STEP] for _, levels_ in marks])).tolist()
     changes = []
-    for times, own in marks:
-        of_phase = (own > _STEP) | (own == _NO_PHASE)
-        number = np.where(own > _STEP, np.searchsorted(levels, own) + 1, 0)
+    for times, levels_ in marks:
+        of_phase = (levels_ > _STEP) | (levels_ == _NO_PHASE)
+        number = np.where(levels_ > _STEP, np.searchsorted(levels, levels_) + 1, 0)
         changes.append((times[of_phase], number[of_phase]))
     return [PROGRAM, *(names.get(level, f"phase {level}") for level in levels)], changes
 
@@ -155,7 +155,7 @@ def _ordered_marks(made: Sequence[Marks]) -> Marks:
 def _ends(recorded: Recorded, last: Numbers) -> Numbers:
     """Return when each rank called MPI_Finalize, or made its last record."""
     clocks = [(facts.clock(), facts.end_ns) for facts in recorded.facts]
-    ends = [own if end is None else clock.at(end) for own, (clock, end) in zip(last, clocks, strict=True)]
+    ends = [row if end is None else clock.at(end) for row, (clock, end) in zip(last, clocks, strict=True)]
     return np.array(ends, np.int64)
 
 
@@ -183,7 +183,7 @@ def _marked_edges(marks: Sequence[Marks], over: Numbers) -> Edges:
         starts.append(times[about][begins])
         ends.append(following[begins])
     count = min(map(len, starts))
-    return np.array([own[:count] for own in starts]), np.array([own[:count] for own in ends])
+    return np.array([of_rank[:count] for of_rank in starts]), np.array([of_rank[:count] for of_rank in ends])
 
 
 def _whole(recorded: Recorded, pieces: Sequence[_PieceMarks]) -> StepEdges:
@@ -192,7 +192,7 @@ def _whole(recorded: Recorded, pieces: Sequence[_PieceMarks]) -> StepEdges:
     if recorded.drawn:
         parts = [(piece.start[:, None], piece.over[:, None]) for piece in pieces]
         return parts, f"each window of the program is one step: {no_other}"
-    starts = np.array([[own.clock().at(own.begin[1])] for own in recorded.facts])
+    starts = np.array([[facts.clock().at(facts.begin[1])] for facts in recorded.facts])
     return [(starts, pieces[0].over[:, None])], f"the whole program is one step: {no_other}"
 
 
@@ -200,28 +200,28 @@ class _Words:
     """The calls of rank 0 in their order, as numbers: the same for calls that only differ in a sender."""
 
     def __init__(self, recorded: Recorded):
-        found, _ = recorded.groups
+        groups, _ = recorded.groups
         self._size = len(recorded.facts)
-        self._full = np.array([*(len(group.members) == self._size for group in found), False])
+        self._full = np.array([*(len(group.members) == self._size for group in groups), False])
         self._pieces: list[list[Words]] = [[]]
-        self._counts = np.zeros(len(found), np.int64)
+        self._counts = np.zeros(len(groups), np.int64)
 
     def add(self, rows: Rows, *, ends: bool) -> None:
         """Take up the calls of a window, with which a piece `ends`: what they are, and where all meet.
 
         That is the communicator of collectives of all ranks, -1: it is none, and how many were before.
         """
-        own = slice(0, rows.places[1])
+        first_rank = slice(0, rows.places[1])
         made = ~rows.fruitless & ~rows.is_kind("COMPLETE", "MARK", "BEGIN", "END") & (rows.thread == 0)
-        meets = self._meetings(rows)[own]
+        meets = self._meetings(rows)[first_rank]
         turns = np.zeros(len(meets), np.int64)
         for group in np.unique(meets[meets >= 0]).tolist():
             same = np.flatnonzero(meets == group)
             turns[same] = self._counts[group] + np.arange(len(same))
             self._counts[group] += len(same)
-        chosen = made[own]
+        chosen = made[first_rank]
         to = np.where(rows.is_kind("RECEIVE", "PROBE"), NOTHING, rows.peer)  # who came first is chance
-        words = [each[own][chosen] for each in (rows.call, rows.group, to, rows.bytes)]
+        words = [each[first_rank][chosen] for each in (rows.call, rows.group, to, rows.bytes)]
         self._pieces[-1].append((_codes(words), meets[chosen], turns[chosen]))
         if ends:
             self._pieces.append([])
@@ -232,21 +232,21 @@ class _Words:
 
     def period(self, blocks: Callable[[], Iterable[tuple[Rows, bool]]]) -> StepEdges | None:
         """Return the steps between calls of all ranks that come back with all that lies between them."""
-        pieces = [_join_words(own) for own in self._pieces[:-1]]
-        repeated = [(own, found) for own in pieces if (found := _find_period(own[0]))]
+        pieces = [_join_words(words) for words in self._pieces[:-1]]
+        repeated = [(words, run) for words in pieces if (run := _find_period(words[0]))]
         anchor = next((_anchor(*each) for each in repeated), None)
         if anchor is None:
             return None
         period, group, code = anchor
         turns = [_turns(*each, period, code) for each in repeated]
-        turns = [own for own in turns if len(own) > 1]
+        turns = [each for each in turns if len(each) > 1]
         edges = self._everywhere(blocks, group, np.concatenate(turns))
         if edges is None:
             return None
-        parts = np.split(edges, np.cumsum([len(own) for own in turns])[:-1], axis=1)
+        parts = np.split(edges, np.cumsum([len(each) for each in turns])[:-1], axis=1)
         calls = f"{period} call{'s' if period > 1 else ''}"
         return [
-            (own[:, :-1], own[:, 1:]) for own in parts
+            (part[:, :-1], part[:, 1:]) for part in parts
         ], f"a period of {calls} of rank 0, found in their order"
 
     def _everywhere(
@@ -256,13 +256,13 @@ class _Words:
         left: list[list[Numbers]] = [[] for _ in range(self._size)]
         for rows, _ in blocks():
             same = self._meetings(rows) == group
-            for rank, own in enumerate(left):
+            for rank, times in enumerate(left):
                 mine = slice(rows.places[rank], rows.places[rank + 1])
-                own.append(rows.leave[mine][same[mine]])
-        every = [np.concatenate(own) for own in left]
+                times.append(rows.leave[mine][same[mine]])
+        every = [np.concatenate(times) for times in left]
         if turns[-1] >= min(map(len, every)):
             return None
-        return np.array([own[turns] for own in every])
+        return np.array([times[turns] for times in every])
 
 
 Words = tuple[NDArray[np.uint64], Numbers, Numbers]  # of a piece: codes, meetings, turns
@@ -282,9 +282,13 @@ def _anchor(words: Words, repeated: tuple[int, int, int]) -> tuple[int, int, int
 
 def _turns(words: Words, repeated: tuple[int, int, int], period: int, code: int) -> Numbers:
     """Return the turns of the calls with this code, one in each period; none where the period is another."""
-    (codes, _, turns), (begin, own, length) = words, repeated
-    same = np.flatnonzero(codes[begin : begin + own] == np.uint64(code))
-    return turns[begin + same[-1] : begin + length : period] if own == period and len(same) else turns[:0]
+    (codes, _, turns), (begin, piece_period, length) = words, repeated
+    same = np.flatnonzero(codes[begin : begin + piece_period] == np.uint64(code))
+    return (
+        turns[begin + same[-1] : begin + length : period]
+        if piece_period == period and len(same)
+        else turns[:0]
+    )
 
 
 def _codes(columns: Sequence[Numbers]) -> NDArray[np.uint64]:
