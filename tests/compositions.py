@@ -46,6 +46,8 @@ _USUAL = {  # small, and with many divisors; rates at which a training converges
     "train.lr_batch": (0, 8, 24, 100),
     "train.beta2": (0.95, 0.9, 0.99),  # at 0 rates are divided by single gradients, rounding and all
     "train.seed": (1, 2, 3, 2**32 - 1),
+    "train.save.folder": ("",),
+    "train.load": ("",),
     "plan.bucket": (4096, 1, 30_000),
     "plan.offload_folder": ("", "/tmp"),
     "precision.type": ("float64", "float32", "bf16", "fp16", None, "float64"),

@@ -451,6 +451,18 @@ offloaded: a row a case of those that differ in offload alone; of a rank and ste
     step_ratio ratio± over that without offload
     answer text faster, slower, equal or undecided; empty for the reference
 
+saved: a row a case that saves its state or loads one; times of the slowest rank, means over launches
+    save_s s saving the state once, outside the step time
+    saved_bytes size one state, all ranks
+    load_by text who reads: every rank, or one that sends all to all
+    load_s s± loading it once
+    load_read_s s of that: reading files
+    load_broadcast_s s of that: sending to all what one rank has read
+    load_read_bytes size read from files by all ranks
+    load_broadcast_bytes size sent to all
+    load_ratio ratio± over loading by every rank for itself
+    answer text faster, slower, equal or undecided; empty for the reference
+
 optimizers: a row a case of those that differ in the optimizer and its numbers alone; of a rank and step
     optimizer text the optimizer
     lr number learning rate
@@ -677,7 +689,7 @@ FRAMES = _declared(_DECLARATIONS)
 TABLES = FRAMES | _declared(_OF_RUNS)  # with those of comparisons of runs
 _RANKED = {  # whose rows have an order of their own
     *("expectations", "verdicts", "ranking", "splits", "crossings"),
-    *("compressed", "precision", "offloaded", "optimizers"),
+    *("compressed", "precision", "offloaded", "saved", "optimizers"),
     *("compared", "missing", "histories", "level_changes", "counter_changes"),
 }
 SERIES = {  # columns that are not in CSV

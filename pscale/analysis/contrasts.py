@@ -139,6 +139,11 @@ CHOICES = {  # by the frame of each
         settings=lambda planned: {"offload": planned.get("plan", {}).get("offload")},
         plain=("none",),
     ),
+    "saved": Contrast(
+        members={"train": ("load_by",)},
+        settings=lambda planned: {"load_by": planned.get("train", {}).get("load_by", "read")},
+        plain=("read",),
+    ),
     "optimizers": Contrast(
         members={  # each optimizer needs other numbers
             "train": (
@@ -330,6 +335,42 @@ def choices(
                 **{f"{kind}_ratio": _over(costs_of_case, base, f"{kind}_bytes") for kind in _RATIOS},
                 "step_ratio": relation.get("ratio"),
                 "loss_more": None if loss is None else loss - 1,
+            }
+
+
+_SAVED = (
+    "save_s",
+    "saved_bytes",
+    "load_read_s",
+    "load_broadcast_s",
+    "load_read_bytes",
+    "load_broadcast_bytes",
+)
+
+
+def saved(run: Run, points: Iterable[Row]) -> Iterator[dict[str, Any]]:
+    """Yield how long saving and loading take, and loading by broadcast beside that of every rank."""
+    of_case = {str(case): rows for case, rows in run.good.groupby("case", observed=True)}
+    loads = {case: rows[rows["load_s"].notna()] for case, rows in of_case.items()}
+    times = {
+        case: Sample(medians=tuple(rows["load_s"]), repeats=tuple(rows["repeat"]))
+        for case, rows in loads.items()
+        if len(rows)
+    }
+    plain: dict[str, str] = {}
+    contrast, points = CHOICES["saved"], [*points]
+    for members, reference in contrast.groups(run.planned, points, times):
+        plain |= {point.case: reference.case for point in members if reference is not None}
+    for point in points:
+        means = of_case[point.case][[*_SAVED]].mean() if point.case in of_case else pd.Series()
+        if not means.isna().all():
+            relation = _relation(point.case, plain.get(point.case), times)
+            yield {
+                **relation,
+                **contrast.settings(run.planned[point.case]),
+                **{name: None if math.isnan(means[name]) else float(means[name]) for name in _SAVED},
+                "load_s": times[point.case].estimate if point.case in times else None,
+                "load_ratio": relation.get("ratio"),
             }
 
 

@@ -18,7 +18,7 @@ from pscale.analysis.text import size_of
 from pscale.cli.console import new_console
 from pscale.cli.costs import memory_fits
 from pscale.cli.prepare import SuiteOptions, prepare
-from pscale.config import Case, Timing
+from pscale.config import Case, Save, Timing
 from pscale.config.case import NARROW
 from pscale.config.training import ROUNDINGS, is_16_bit
 from pscale.errors import FAILED, UsageError
@@ -36,6 +36,11 @@ _HEADING = (
     "all ranks in a step, one number where counted = predicted, else counted ≠ predicted."
 )
 _OFFLOADED = "file: offloaded bytes read and written by all ranks in a step."
+_SAVED = (
+    f"resumed: weights of runs that go on from the state after {STEPS // 2} steps, the plan from that of one "
+    "rank and one rank from that of the plan; from its own the plan ends with the very same weights. "
+    "file: bytes of a saved state."
+)
 _ROUNDED = (
     f"16-bit precision: loss and gradients of the first step, within {ROUNDINGS} roundings; weights: the "
     "largest difference between ranks."
@@ -52,7 +57,7 @@ _COMPRESSED = (
 Verdict = Mapping[str, Any]
 _KINDS = ("gradient", "weight")
 _COUNTED = ("calls", "bytes", "messages", "file")
-_CHOICE = "choice"  # of experts, where one is compared
+_CHOICE, _RESUMED = "choice", "resumed"
 
 
 def verify(path: Path, options: SuiteOptions, reports: Path, *, every_tensor: bool, as_json: bool) -> int:
@@ -108,6 +113,7 @@ def _show(
         _COMPRESSED: any(case.plan.compression != "none" for case in cases),
         _ROUNDED: any(is_16_bit(case.model.dtype) for case in cases),
         _OFFLOADED: any(case.plan.offload != "none" for case in cases),
+        _SAVED: any(case.train.save.every for case in cases),
         _ROUTED: any(verdict["errors"].get(_CHOICE) for verdict in verdicts),
     }
     for note in (note for note, applies in notes.items() if applies):
@@ -132,7 +138,14 @@ def proof(case: Case) -> Case:
         case,
         model=case.model if rounds else replace(case.model, dtype="float64"),
         precision=replace(case.precision, initial_scale=SCALE, loss_scale=loss_scale),
-        train=replace(case.train, steps=STEPS, warmup=0, epsilon=max(case.train.epsilon, EPSILON)),
+        train=replace(
+            case.train,
+            steps=STEPS,
+            warmup=0,
+            epsilon=max(case.train.epsilon, EPSILON),
+            save=Save(every=STEPS // 2 if case.train.save.every or case.train.load else 0),
+            load="",
+        ),
         timing=Timing(gemm_peak=False, overhead_steps=0),
     )
 
@@ -168,8 +181,8 @@ def summary(verdicts: Sequence[Verdict]) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("case", overflow="fold")
     counted = [name for name in _COUNTED if name != "file" or any(map(_moves, verdicts))]
-    routed = any(verdict["errors"].get(_CHOICE) for verdict in verdicts)
-    kinds = ("loss", *_KINDS, *([_CHOICE] if routed else []))
+    more = [kind for kind in (_CHOICE, _RESUMED) if any(verdict["errors"].get(kind) for verdict in verdicts)]
+    kinds = ("loss", *_KINDS, *more)
     for name in ("ranks", *kinds, *counted):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
@@ -227,6 +240,8 @@ def reason(result: Verdict) -> str:
         ((kind, rows[0]) for kind, rows in result["errors"].items() if rows),
         key=lambda worst: worst[1][1] / limits[worst[0]],
     )
+    if kind == _RESUMED and not math.isfinite(error):
+        return "the run that goes on from its own saved state does not end with the same weights"
     if not math.isfinite(error):
         where = "in the plan or in the serial program"
         return f"{kind} {name} is not finite, {where}; lower train.lr or set train.clip"

@@ -6,7 +6,7 @@ Frozen, keyword-only and of the standard library alone, so that every package ma
 from pscale.config.case import JOINT, Case, Ghost, Inject, Jitter, from_dict, to_dict, to_document
 from pscale.config.launch import Launch, Omp, Require, Timing
 from pscale.config.plan import Matrix, Plan
-from pscale.config.training import Data, Model, Precision, Train, is_16_bit
+from pscale.config.training import Data, Model, Precision, Save, Train, is_16_bit
 from pscale.config.workload import Figure, Files, Program, Success, Workload
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Precision",
     "Program",
     "Require",
+    "Save",
     "Success",
     "Timing",
     "Train",

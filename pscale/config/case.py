@@ -193,6 +193,7 @@ class Case:
         for name in _NOT_THE_WORK:
             content.get("launch", {}).pop(name, None)
         content.get("program", {}).pop("folder", None)
+        content.get("train", {}).get("save", {}).pop("folder", None)
         if self.workload.watch == ONCE:  # the launches that count are those without it
             content["workload"].pop("watch")
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]

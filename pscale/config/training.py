@@ -122,6 +122,19 @@ class Data:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Save:
+    """The state of the training in files: weights, the optimizer's state and the step."""
+
+    every: NonNegativeInt = 0
+    """Save after every n-th training step, warm-up included, outside the step time; 0: never."""
+    folder: str = ""
+    """Folder of saved states, the newest of each training, relative to the file that names it; empty: none is
+    kept."""
+    check: bool = False
+    """Load every state as soon as it is saved, and compare: how long loading takes is measured too."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Train:
     """Batch, optimizer and number of steps. With weak scaling a suite gives the `batch` of one replica."""
 
@@ -161,6 +174,14 @@ class Train:
     """Training steps before the measured ones."""
     seed: Annotated[int, Number(ge=0, le=2**32 - 1)] = 1
     """Seed of initial weights and samples."""
+    save: Save = Save()
+    """Saved state: [below](#trainsave-saved-state)."""
+    load: str = ""
+    """Go on from a saved state: its folder, or one with the states of one training, under any plan, precision
+    and number of ranks; relative to the file that names it. Empty: begin."""
+    load_by: Annotated[Literal["read", "broadcast"], InSuite(named=True)] = "read"
+    """Loading: every rank reads what it holds (`read`), or one rank reads all and sends it to all
+    (`broadcast`)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,7 +57,7 @@ class LossScale:
 
     def __init__(self, value: float, interval: int = 0):
         self.value, self._interval = value, interval
-        self._good = 0  # steps in a row at this scale
+        self.good = 0  # steps in a row at this scale
 
     def update(self, *, overflowed: bool) -> None:
         """Choose the scale of the next step."""
@@ -65,12 +65,12 @@ class LossScale:
             return
         if overflowed:
             self.value = min(self.value, max(self.value * BACK_OFF, SMALLEST))
-            self._good = 0
+            self.good = 0
             return
-        self._good += 1
-        if self._good == self._interval:
+        self.good += 1
+        if self.good == self._interval:
             self.value = max(self.value, min(self.value * GROWTH, LARGEST))
-            self._good = 0
+            self.good = 0
 
 
 def make_loss_scale(case: Case) -> LossScale | None:

@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, zeros
 from pscale.nn.kernels.tiles import ones
+from pscale.runs.tensor_files import Elements
 
 Draw = Callable[["np.random.Generator", tuple[int, ...]], Array]
 
@@ -50,6 +51,15 @@ class Cut:
         """Write this rank's part, or that of another `rank`, to its place in the contiguous `whole`."""
         place = whole.reshape(self.view)[self.index(self.rank if rank is None else rank)]
         place[...] = part.reshape(place.shape)
+
+    @property
+    def dims(self) -> tuple[tuple[int, int, int], ...]:
+        """Return start, count and stride of every dim of this rank's part, in elements of the whole."""
+        index = self.index(self.rank)
+        slices = (*index, *(slice(None) for _ in self.view[len(index) :]))
+        ranges = [range(size)[part] for part, size in zip(slices, self.view, strict=True)]
+        strides = [math.prod(self.view[dim + 1 :]) for dim in range(len(self.view))]
+        return tuple((each.start, len(each), stride) for each, stride in zip(ranges, strides, strict=True))
 
 
 def share(total: int, parts: int, part: int) -> slice:
@@ -96,6 +106,15 @@ class Param:
         random = np.random.default_rng([seed, self.layer, zlib.crc32(self.name.encode())])
         whole = self.draw(random, self.whole)
         return self.cut.take(whole).reshape(self.shape) if self.cut else whole
+
+    @property
+    def key(self) -> str:
+        """Return its name among those of all layers."""
+        return f"{self.layer}/{self.name}"
+
+    def elements(self, first: int, size: int) -> Elements:
+        """Return which elements of the whole are `size` of this part, from element `first` on."""
+        return Elements(self.cut.dims if self.cut else ((0, self.size, 1),), first, size)
 
     def add_grad(self, values: Array) -> None:
         """Add to the gradient."""

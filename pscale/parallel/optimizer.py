@@ -16,7 +16,7 @@ def check(case: Case) -> None:
     """Raise PlanError if the learning rate would never be what was asked for."""
     train = case.train
     total = train.warmup + train.steps
-    if train.lr_warmup >= total:
+    if train.lr_warmup >= total and not train.load:
         raise PlanError(
             f"lr_warmup {train.lr_warmup} leaves none of the {total} steps (warmup {train.warmup} + steps "
             f"{train.steps}) at the full rate; lr_warmup {total - 1} or less would"

@@ -18,6 +18,7 @@ from pscale.parallel import (
     pipeline,
     precision,
     recompute,
+    saved_state,
     sequence,
     tensor,
 )
@@ -41,6 +42,7 @@ CHECKS: Sequence[Callable[[Case], None]] = (
     precision.check,
     optimizer.check,
     offload.check,
+    saved_state.check,
 )
 CALLS: Sequence[Callable[[Case, int], list[Call]]] = (
     data_parallel.calls,

@@ -6,8 +6,9 @@ Rajbhandari et al., ZeRO, 2020; Zhao et al., PyTorch FSDP, 2023. Plain replicas 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from numpy.typing import DTypeLike
 
@@ -17,7 +18,7 @@ from pscale.mesh.axis import Axis, Mesh
 from pscale.nn.buffers import Array, zeros
 from pscale.nn.dtypes import dtype_of
 from pscale.nn.offload.storage import Storage
-from pscale.nn.optimizers import make_optimizer
+from pscale.nn.optimizers import WEIGHT, make_optimizer
 from pscale.nn.optimizers.base import ProcessGroups
 from pscale.nn.optimizers.state import Flat
 from pscale.nn.param import Param, Share, views
@@ -35,6 +36,7 @@ from pscale.parallel.shards import (
     WholeGradients,
     WholeWeights,
 )
+from pscale.runs.tensor_files import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +52,14 @@ class Piece:
     def owned(self) -> Flat:
         """What this rank updates."""
         return Flat(self.weights.own, self.gradients.own, self.unit.params, self.unit.owned.start)
+
+
+class Held(NamedTuple):
+    """A tensor of the training's state as this rank holds it: copy number `copy` of `copies` alike."""
+
+    tensor: Tensor
+    copy: int
+    copies: int
 
 
 class ParameterGroup:
@@ -80,11 +90,25 @@ class ParameterGroup:
         self.reduction = self._compressed or make_reduction(plan, grad, group.slices, self._replicas)
         groups = ProcessGroups(shards=axis, cuts=mesh.axis(*group.cut))
         self.optimizer = make_optimizer(case.train, [piece.owned for piece in self.pieces], groups, storage)
+        self._copies = [_copy(mesh, {"pp", *group.cut, *shared}), _copy(mesh, {"pp", *group.cut})]
 
     @property
     def exchange_bytes(self) -> int:
         """Return what was ever allocated for sums, and for weights and gradients that do not stay."""
         return self._memory.exchange_bytes + self.reduction.buffer_bytes
+
+    def state(self, *, changes: bool) -> Iterator[Held]:
+        """Yield weights, and what the optimizer keeps: coarse weights are among that."""
+        masters = set[Param]()
+        for param, kind, elements, memory, everywhere in self.optimizer.kept(changes=changes):
+            masters |= {param} if kind == WEIGHT else set()
+            if memory.size:
+                yield Held(Tensor(f"{param.key}:{kind}", elements, memory), *self._copies[everywhere])
+        for piece in self.pieces:
+            for run in piece.owned.runs:
+                if run.size and run.param not in masters:
+                    elements, memory = run.param.elements(run.first, run.size), piece.weights.own[run.place]
+                    yield Held(Tensor(f"{run.param.key}:{WEIGHT}", elements, memory), *self._copies[0])
 
     def gradients(self) -> Iterator[tuple[Piece, Array]]:
         """Yield this rank's shards of the sums; what compression holds back on any rank is added to them."""
@@ -95,6 +119,15 @@ class ParameterGroup:
                 self._replicas.all_reduce(total)
                 total += piece.gradients.own
             yield piece, total
+
+
+def _copy(mesh: Mesh, different: Set[str]) -> tuple[int, int]:
+    """Return the number of this rank among those that differ along no axis of `different`, and theirs."""
+    number, count = 0, 1
+    for axis in (axis for axis in mesh.sizes if axis not in different):
+        number = number * mesh.sizes[axis] + mesh.coordinates[axis]
+        count *= mesh.sizes[axis]
+    return number, count
 
 
 class _Memory:
@@ -169,6 +202,7 @@ class Replicas:
         pieces = self._units if case.plan.zero else [group.pieces for group in self._groups]
         self._pieces = [piece for each in pieces for piece in each]
         self._different = mesh.axis(*(ALL_AXES if case.plan.zero else PARAMETER_AXES))
+        self.updates = 0
         self._reducing: list[Gradients] = []  # of the unit that ran backward last
         self._moving: list[Weights | Gradients] = []
         self._order: list[int] = []  # units in the order of their gathers in a step
@@ -246,8 +280,9 @@ class Replicas:
 
     def update(self, lr: float, scale: float) -> None:
         """Update this rank's shards; those that others hold whole travel while the next are updated."""
+        self.updates += 1
         for group in self._groups:
-            group.optimizer.begin(lr, scale)
+            group.optimizer.begin(lr, scale, self.updates)
         for group in self._groups:
             for index, piece in enumerate(group.pieces):
                 group.optimizer.apply(index)
@@ -255,6 +290,17 @@ class Replicas:
                 self._moving.append(piece.weights)
                 self._progress()
         for piece in self._pieces:
+            piece.weights.settle()
+
+    def state(self, *, changes: bool = False) -> Iterator[Held]:
+        """Yield all that one step leaves for the next, each until the next; outside steps, and to the end.
+
+        Changed weights are then sent to those that hold them too.
+        """
+        for group in self._groups:
+            yield from group.state(changes=changes)
+        for piece in self._pieces if changes else ():
+            piece.weights.publish()
             piece.weights.settle()
 
     def gradients(self) -> Iterator[tuple[Param, Array]]:

@@ -288,6 +288,9 @@ def _case(fields: Mapping[str, Any], folder: Path, groups: _Groups) -> Case:
     values["model"]["dtype"], values["precision"] = precision.pop("type"), precision
     if values["data"]["source"]:
         values["data"]["source"] = _found(values["data"]["source"], folder)
+    train = values["train"]
+    save = {**train["save"], "folder": _absolute(train["save"]["folder"], folder)}
+    values["train"] = {**train, "save": save, "load": _absolute(train["load"], folder)}
     if fields["scaling"] == "weak":  # which gives the batch of one replica
         batch = fields["train"]["batch"] * fields["plan"]["dp"] * fields["plan"]["ep"]
         values["train"] = {**values["train"], "batch": batch}
@@ -322,6 +325,10 @@ def _members(group: type, values: Mapping[str, Any]) -> dict[str, Any]:
         inner = field.group if field and not field.by_name else None
         found[field.member if field else name] = _members(inner, value) if inner else value
     return found
+
+
+def _absolute(path: str, folder: Path) -> str:
+    return str((folder / os.path.expanduser(path)).absolute()) if path else ""  # noqa: PTH111 - as `_found`
 
 
 @functools.lru_cache(maxsize=64)  # the cases of a suite share it

@@ -9,7 +9,7 @@ from pscale.config import Case, Data, Model, Plan, Precision, Train
 from pscale.config.axes import UNEVEN_AXES
 from pscale.mesh.grid import coordinates, spanned
 from pscale.nn import counts
-from pscale.parallel import recompute, strategies
+from pscale.parallel import recompute, saved_state, strategies
 from pscale.parallel.recompute import executed_flops
 from pscale.parallel.replicas import Call
 
@@ -132,3 +132,11 @@ def offloaded(case: Case, rank: int) -> Offloaded:
         read_bytes=state.read_bytes + pool.moved_bytes,
         written_bytes=state.written_bytes + pool.moved_bytes,
     )
+
+
+def saved_bytes(case: Case, rank: int) -> int:
+    """Predict what `rank` writes of a saved state."""
+    from pscale.training.dry_run import dry_trainer  # noqa: PLC0415
+
+    tensors = saved_state.owned(dry_trainer(case, rank).replicas)
+    return sum(tensor.memory.nbytes for tensor in tensors)

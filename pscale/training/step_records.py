@@ -79,6 +79,16 @@ class LossScaling:
         """The scale of this step."""
         return self._rule.value if self._rule else 1.0
 
+    @property
+    def state(self) -> tuple[float, int] | None:
+        """What the next step depends on; None without a rule."""
+        return (self._rule.value, self._rule.good) if self._rule else None
+
+    @state.setter
+    def state(self, state: tuple[float, int] | None) -> None:
+        if self._rule and state:
+            self._rule.value, self._rule.good = state
+
     def begin(self, step: int) -> None:
         """Let the gradients of step `step` come at the scale."""
         self._scales[step] = self.value

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from pscale.nn.loss import make_loss_scale
 from pscale.nn.offload.activations import ActivationOffloader
 from pscale.nn.offload.storage import Storage
 from pscale.nn.optimizers import learning_rate
+from pscale.parallel import saved_state
 from pscale.parallel.context.form import layout_of
 from pscale.parallel.pipeline import Boundary, activation_shape, timetable
 from pscale.parallel.schedule import Action
@@ -60,6 +62,7 @@ class Trainer(Generic[R]):
     loss_scaling: LossScaling
     offloader: ActivationOffloader  # of what blocks keep for backward
     storage: Storage | None = None  # of what is offloaded
+    start: int = 0  # steps of the training before the first of this job
     under_way: dict[tuple[int, int], list[Any]] = field(default_factory=dict)  # by micro-batch and part
 
     def step(self, index: int, meet: Callable[[], None] | None = None) -> None:
@@ -70,6 +73,18 @@ class Trainer(Generic[R]):
             if meet is not None:
                 with self.recorder.phase("update"):
                     meet()
+
+    def save(self, case: Case, mesh: Mesh, folder: Path, index: int) -> tuple[Path, int]:
+        """Save the state after step `index` in a folder; return where, and this rank's bytes. Collective."""
+        facts = saved_state.facts_of(case, self.replicas, self.start + index + 1)
+        facts["loss_scale"] = self.loss_scaling.state
+        return saved_state.save(self.replicas, mesh, folder, facts)
+
+    def load(self, mesh: Mesh, folder: Path, *, broadcast: bool = False) -> dict[str, float]:
+        """Replace the state by a saved one, which one rank reads for all if `broadcast`. Collective."""
+        figures, facts = saved_state.load(self.replicas, mesh, folder, broadcast=broadcast)
+        self.loss_scaling.state = facts["loss_scale"]
+        return figures
 
     def forward_backward(self, index: int) -> None:
         """Bring the gradients of global batch `index` together, at the scale of the loss."""
@@ -93,7 +108,7 @@ class Trainer(Generic[R]):
                 if not self.loss_scaling.accepts(index, norm):
                     return
                 factor = min(1.0, clip / norm) if clip is not None and norm else 1.0
-            self.replicas.update(learning_rate(self.train, index, self.sharing), factor / scale)
+            self.replicas.update(learning_rate(self.train, index + self.start, self.sharing), factor / scale)
 
     def _act(self, index: int, action: Action) -> None:
         match action.kind:
@@ -112,7 +127,7 @@ class Trainer(Generic[R]):
         first, last = not edge.receives(action), not edge.sends(action)
         if first or last:
             with self.recorder.phase("data", action):
-                inputs, targets = self.batches.fill(index, action.micro)
+                inputs, targets = self.batches.fill(index + self.start, action.micro)
         with self.recorder.phase("forward", action):
             x = inputs if first else edge.receive(action)
             x, caches = self._passes.forward(action.part, x)
@@ -163,9 +178,12 @@ class Trainer(Generic[R]):
 
 
 def assemble(
-    case: Case, mesh: Mesh, batches: Batches, recorder: R, storage: Storage | None = None
+    case: Case, mesh: Mesh, batches: Batches, recorder: R, storage: Storage | None = None, *, start: int = 0
 ) -> Trainer[R]:
-    """Build this rank's trainer, its weights without values; `storage` is for what the plan offloads."""
+    """Build this rank's trainer, its weights without values, to go on after `start` steps.
+
+    `storage` is for what the plan offloads.
+    """
     stage, train, plan = build(case.model, case.plan, mesh, case.train.batch), case.train, case.plan
     layout = layout_of(case.model, plan)
     steps = train.warmup + train.steps + 2 * case.timing.overhead_steps + 1  # the last profiles kernels
@@ -184,7 +202,8 @@ def assemble(
         storage=storage,
         offloader=ActivationOffloader(stage.buffers, storage if plan.offloads_activations else None),
         recorder=recorder,
-        train=train,
+        train=replace(train, warmup=start + train.warmup),  # as learning rates see it
+        start=start,
         target_weight=1 / (train.batch * case.model.sequence),
         sharing=plan.batch_parts,
         losses=np.zeros(steps),

@@ -17,11 +17,12 @@ from pscale.nn import counts
 from pscale.nn.dtypes import compute_dtype, dtype_of
 from pscale.nn.offload.scratch import folder_of
 from pscale.nn.offload.storage import Storage
-from pscale.parallel import recompute
+from pscale.parallel import recompute, saved_state
 from pscale.parallel.ranks import GROUPS
 from pscale.parallel.recompute import executed_flops
 from pscale.parallel.zero import Replicas
 from pscale.training.trainer import Trainer, assemble
+from pscale.worker.between_steps import BetweenSteps
 from pscale.worker.kernel_profile import profile_kernels
 from pscale.worker.measure import Measured, measure, recording_call_s, recording_ratio, warm_up
 from pscale.worker.recorder import Recorder
@@ -96,10 +97,16 @@ def run(spec: JobSpec, mesh: Mesh, recorder: Recorder, timeline: StartupTimes) -
     baseline_bytes = resident_bytes()  # data, and what BLAS and MPI keep: they are not the model's
     trainer = make_trainer(case, mesh, batches, recorder)
     timeline.mark("build_s")
+    between = BetweenSteps(case, trainer, mesh, spec.folder)
+    if case.train.load:
+        between.load()
+        timeline.mark("load_s")
     startup_s = time.time() - spec.launched_unix_s
-    warm_up(trainer, case.train.warmup)
+    warm_up(trainer, case.train.warmup, between.after)
     timeline.mark("warmup_s")
-    measured = measure(trainer, mesh, case.train.warmup, case.train.steps, pace=case.timing.pace)
+    measured = measure(
+        trainer, mesh, case.train.warmup, case.train.steps, pace=case.timing.pace, between=between.after
+    )
     memory = {
         "baseline_rss_bytes": baseline_bytes,
         "peak_rss_bytes": measured.peak_rss_bytes,
@@ -119,6 +126,7 @@ def run(spec: JobSpec, mesh: Mesh, recorder: Recorder, timeline: StartupTimes) -
         **trainer.expert_load.columns(mesh.world, range(case.train.warmup, stop)),
         **trainer.loss_scaling.columns(stop),
         **timeline.parts,
+        **between.columns(),
     }
     kernels = profile_kernels(trainer, stop + 2 * case.timing.overhead_steps)
     batches.close()
@@ -131,8 +139,12 @@ def run(spec: JobSpec, mesh: Mesh, recorder: Recorder, timeline: StartupTimes) -
 
 
 def make_trainer(case: Case, mesh: Mesh, batches: Batches, recorder: Recorder) -> Trainer[Recorder]:
-    """Build this rank's stage; every replica starts from the weights of the first."""
-    trainer = assemble(case, mesh, batches, recorder, make_storage(case, recorder))
+    """Build this rank's stage; every replica starts from the weights of the first.
+
+    They are those of the seed; of a case that loads, to be replaced by what is saved after so many steps.
+    """
+    start = saved_state.saved_facts(Path(case.train.load))["step"] if case.train.load else 0
+    trainer = assemble(case, mesh, batches, recorder, make_storage(case, recorder), start=start)
     trainer.replicas.fill(case.train.seed, lambda param: mesh.axis(*param.sync).broadcast(param.data))
     return trainer
 

@@ -54,54 +54,73 @@ class Measured:
     )  # by step: what a fixed piece of work took beside it, on the slowest rank
 
 
-def warm_up(trainer: Steps, steps: int) -> None:
+Between = Callable[
+    [int], Callable[[], None] | None
+]  # what is to be done after a step, the same on every rank
+
+
+def nothing(_: int) -> None:
+    """Do nothing between steps."""
+
+
+def warm_up(trainer: Steps, steps: int, between: Between = nothing) -> None:
     """Run the steps that no figure includes; the last one shows how many rows a step needs."""
     record = trainer.recorder
     for index in range(steps):
         record.clear()
         record.enabled = True
         trainer.step(index)
+        record.enabled = False
+        if work := between(index):
+            work()
 
 
-def measure(trainer: Steps, mesh: Mesh, first: int, steps: int, *, pace: bool = False) -> Measured:
+def measure(
+    trainer: Steps,
+    mesh: Mesh,
+    first: int,
+    steps: int,
+    *,
+    pace: bool = False,
+    between: Between = nothing,
+) -> Measured:
     """Run and record `steps` steps from index `first`; steps are numbered from 0 in the rows.
 
-    With `pace` there are pauses before, between and after the steps, in which it is measured. No figure
-    includes them.
+    With `pace` there are pauses before, between and after the steps, in which it is measured; others are for
+    what is done `between` them. No figure includes them.
     """
     record = trainer.recorder
     record.reserve(2 * max(len(record), 16) * steps)
-    pauses = Pauses(mesh, record) if pace else None
+    pauses = Pauses(mesh, record, pace=pace)
     mesh.world.barrier()
     opening = clock.compare(mesh, record.now)
     mesh.world.barrier()
     record.enabled = True
     of_steps = reset_peak()
-    if pauses:
-        pauses.take()
+    pauses.take()
     before, start_ns = usage(), record.now()
     for index in range(first, first + steps):
-        if pauses and index > first:
-            pauses.take()
-        trainer.step(index, pauses.meet if pauses else None)
+        if index > first:
+            pauses.take(between(index - 1))
+        trainer.step(index, pauses.meet if pace else None)
     end_ns, after = record.now(), usage()
-    if pauses:
-        pauses.take()
+    pauses.take()
     peak_bytes = peak_resident_bytes()  # before the events are evaluated, which takes memory too
     record.enabled = False
+    if work := between(first + steps - 1):
+        work()
     common = clock.agree(mesh, opening, clock.compare(mesh, record.now, last=True))
     rows = record.rows()
     rows["step"] -= first
     backwards_ns = clock.backwards_ns(rows)
     for times in (rows["enter"], rows["leave"]):
         times[:] = common(times)
+    after = pauses.less(after, start_ns, end_ns)
     start_ns, end_ns = common.at(start_ns), common.at(end_ns)
-    if pauses:
-        without_pauses = pauses.removal(common)
+    if without_pauses := pauses.removal(common):
         for times in (rows["enter"], rows["leave"]):
             times[:] = without_pauses(times)
         start_ns, end_ns = without_pauses.at(start_ns), without_pauses.at(end_ns)
-        after = pauses.less(after)
     return Measured(
         rows=rows,
         clock=common,
@@ -112,7 +131,7 @@ def measure(trainer: Steps, mesh: Mesh, first: int, steps: int, *, pace: bool = 
         after=after,
         peak_rss_bytes=peak_bytes,
         peak_rss_of_steps=of_steps,
-        work_quantum_s=pauses.quanta_s() if pauses else None,
+        work_quantum_s=pauses.quanta_s(),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -20,15 +21,17 @@ from pscale.mesh.self_axis import SelfMesh
 from pscale.nn.dtypes import tolerance
 from pscale.nn.param import Cut, Param
 from pscale.nn.routing import RouterStats
+from pscale.parallel import saved_state
 from pscale.parallel.strategies import calls
 from pscale.runs.atomic_files import write_json
 from pscale.runs.events import VERBS, Kind
-from pscale.training.prediction import offloaded
+from pscale.training.prediction import offloaded, saved_bytes
 from pscale.training.trainer import Trainer
 from pscale.worker.job import JobSpec, make_trainer
 from pscale.worker.recorder import Recorder
 from pscale.worker.routing_replay import RoutingRecord, RoutingReplay
 
+_STATE = "state"  # folder of saved states
 EPS = float(np.finfo(np.float64).eps)  # twice the most by which rounding changes a number
 
 Array = NDArray[np.floating]
@@ -52,11 +55,15 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """What a program gives: the loss of every step, the first step's gradients, the weights at the end."""
+    """What a program gives: the loss of every step, the first step's gradients, the weights at the end.
+
+    And of a case that saves the state of one step: where it is, and how many bytes this rank wrote.
+    """
 
     losses: Array
     gradients: list[Part]
     weights: list[Part]
+    saved: tuple[Path, int] | None = None
 
 
 def verify(spec: JobSpec, mesh: Mesh, recorder: Recorder) -> None:
@@ -67,7 +74,10 @@ def verify(spec: JobSpec, mesh: Mesh, recorder: Recorder) -> None:
     parallel = trained(case, mesh, recorder, spec.folder, record or free_routing)
     counted = _counted(recorder, mesh, case.train.steps)
     moved = _moved(recorder, mesh, case.train.steps)
-    everyone = mesh.world.gather_objects((parallel, counted, moved))
+    if parallel.saved:
+        moved.append((mesh.world.rank, "save", parallel.saved[1]))
+    resumed = _resumed(case, mesh, spec.folder, parallel)
+    everyone = mesh.world.gather_objects((parallel, counted, moved, resumed))
     if not everyone:
         return
     whole = on_one_rank(case)
@@ -82,15 +92,24 @@ def verify(spec: JobSpec, mesh: Mesh, recorder: Recorder) -> None:
         "weight": _disagreements(weights) if diverges else _errors(weights, serial.weights),
         "choice": replay.errors() if replay else [],
     }
-    found = sorted(count for _, counts, _ in everyone for count in counts)
+    if parallel.saved:
+        rows = [("same plan", 0.0 if all(same for *_, (same, _) in everyone) else math.inf)]
+        if not diverges:
+            from_one = [part for *_, (_, parts) in everyone for part in parts]
+            on_one = _weights_from(parallel.saved[0], whole, SelfMesh(), spec.folder)
+            sides = {"saved by one rank": from_one, "loaded by one rank": on_one}
+            rows += [(name, _errors(each, serial.weights)[0][1]) for name, each in sides.items()]
+        errors["resumed"] = sorted(rows, key=lambda row: -row[1])
+    found = sorted(count for _, counts, *_ in everyone for count in counts)
     predicted = sorted(_predicted(case))
     files = {
-        "counted": sorted(each for *_, moves in everyone for each in moves),
+        "counted": sorted(each for _, _, moves, _ in everyone for each in moves),
         "predicted": sorted(_predicted_moves(case)),
     }
     limits = dict.fromkeys(errors, tolerance(case.model.dtype) if rounds else rounding(case))
     if not diverges and not _are_within(errors, limits):
         limits |= amplified(whole, serial, spec.folder)
+        limits |= {"resumed": limits["weight"]} if parallel.saved else {}
     verified = {
         "passed": _are_within(errors, limits)
         and found == predicted
@@ -103,6 +122,38 @@ def verify(spec: JobSpec, mesh: Mesh, recorder: Recorder) -> None:
     }
     document = {"status": "ok", "reason": "", "columns": {}, "verified": verified}
     write_json(spec.folder / "result.json", document)
+
+
+def _resumed(case: Case, mesh: Mesh, folder: Path, parallel: Trained) -> tuple[bool, list[Part]]:
+    """Go on under the plan from its own state and from that of the serial program; collective.
+
+    Return whether the first ends with the very weights of the run that did not stop, and those of the second.
+    """
+    if not parallel.saved:
+        return True, []
+    weights = _weights_from(parallel.saved[0], case, mesh, folder)
+    same = all(
+        np.array_equal(*pair) for pair in zip(_values(weights), _values(parallel.weights), strict=True)
+    )
+    by_one = folder / "one"
+    if mesh.world.rank == 0:
+        trained(on_one_rank(case), SelfMesh(), Recorder([]), by_one)
+    mesh.world.barrier()
+    return same, _weights_from(saved_state.find(by_one / _STATE), case, mesh, folder)
+
+
+def _weights_from(state: Path, case: Case, mesh: Mesh, folder: Path) -> list[Part]:
+    """Return the weights of a training that goes on from a saved state up to the last step; collective."""
+    train = replace(case.train, load=str(state), steps=case.train.steps - case.train.save.every)
+    with _trainer(replace(case, train=train), mesh, Recorder([]), folder) as trainer:
+        trainer.load(mesh, state, broadcast=train.load_by == "broadcast")
+        for step in range(train.steps):
+            trainer.step(step)
+        return _parts(trainer.replicas.weights())
+
+
+def _values(parts: Sequence[Part]) -> Iterator[Array]:
+    return (part.value for part in parts)
 
 
 def _are_within(errors: Mapping[str, Sequence[Sequence[Any]]], limits: Mapping[str, float]) -> bool:
@@ -161,7 +212,14 @@ def trained(
     """Train all steps of the case, with `recorder` recording all of them, and the first under `routing`."""
     with _trainer(case, mesh, recorder, folder) as trainer:
         recorder.enabled = True
-        return outcome(trainer, mesh, routing)
+
+        def save(step: int) -> tuple[Path, int]:
+            recorder.enabled = False
+            saved = trainer.save(case, mesh, folder / _STATE, step)
+            recorder.enabled = True
+            return saved
+
+        return outcome(trainer, mesh, routing, save)
 
 
 @contextmanager
@@ -175,8 +233,13 @@ def _trainer(case: Case, mesh: Mesh, recorder: Recorder, folder: Path) -> Iterat
         trainer.storage.close()
 
 
-def outcome(trainer: Trainer[Recorder], mesh: Mesh, routing: Routing = free_routing) -> Trained:
-    """Run all steps of `trainer`, the first under `routing`.
+def outcome(
+    trainer: Trainer[Recorder],
+    mesh: Mesh,
+    routing: Routing = free_routing,
+    save: Callable[[int], tuple[Path, int]] | None = None,
+) -> Trained:
+    """Run all steps of `trainer`, the first under `routing`, with `save` where the case saves the state.
 
     Gradients are those of the first step, before clipping, with what compression holds back: both programs
     have the very same weights there, so that a gradient wrong by a factor, which Adam does not feel, shows at
@@ -190,13 +253,16 @@ def outcome(trainer: Trainer[Recorder], mesh: Mesh, routing: Routing = free_rout
     gradients = _parts(trainer.replicas.gradients())
     record.enabled = enabled
     trainer.update(0)
+    saved = None
     for step in range(1, trainer.train.steps):
+        if save and step == trainer.train.save.every:
+            saved = save(step - 1)
         trainer.step(step)
     record.enabled = False
     weights = _parts(trainer.replicas.weights())
     losses = trainer.losses.copy()
     mesh.world.all_reduce(losses)
-    return Trained(losses=losses, gradients=gradients, weights=weights)
+    return Trained(losses=losses, gradients=gradients, weights=weights, saved=saved)
 
 
 def _parts(held: Iterable[tuple[Param, Array]]) -> list[Part]:
@@ -298,4 +364,5 @@ def _predicted_moves(case: Case) -> Iterable[Moved]:
     for rank in range(case.ranks):
         moved = offloaded(case, rank)
         sizes = {"read": moved.read_bytes, "write": moved.written_bytes}
+        sizes["save"] = saved_bytes(case, rank) if case.train.save.every else 0
         yield from ((rank, verb, size) for verb, size in sizes.items() if size)

@@ -8,6 +8,7 @@ the older way to see such noise: the fixed work quantum of Sottile and Minnich 2
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,23 +89,31 @@ class PauseRemoval:
 
 
 class Pauses:
-    """Pauses before, between and after the steps, in which all ranks do the work at once."""
+    """Pauses before, between and after the steps, in which all ranks do the same work at once.
 
-    def __init__(self, mesh: Mesh, recorder: Recorder):
+    With `pace` there is one at every step, with the quantum.
+    """
+
+    def __init__(self, mesh: Mesh, recorder: Recorder, *, pace: bool):
         self._world, self._recorder = mesh.world, recorder
-        self._work = Quantum()
+        self._quantum = Quantum() if pace else None
         self._taken: list[Pause] = []
         self.meet = mesh.axis(*mesh.sizes).barrier  # recorded: who ends a step early waits in that step
 
-    def take(self) -> None:
-        """Meet, do the work, and go on together; nothing of it is recorded. Collective."""
+    def take(self, work: Callable[[], None] | None = None) -> None:
+        """Meet, do the quantum and other work, and go on together; nothing of it is recorded. Collective."""
+        if work is None and self._quantum is None:
+            return
         record = self._recorder
         begun_ns, enabled, record.enabled = record.now(), record.enabled, False
         before = usage()
         self._world.barrier()
         start_ns = record.now()
-        self._work()
+        if self._quantum:
+            self._quantum()
         quantum_ns = record.now() - start_ns
+        if work:
+            work()
         self._world.barrier()  # or reading the accounts would disturb the work of others
         after = usage()
         self._world.barrier()
@@ -114,15 +123,19 @@ class Pauses:
             Pause(begun_ns=begun_ns, ended_ns=ended_ns, quantum_ns=quantum_ns, before=before, after=after)
         )
 
-    def quanta_s(self) -> list[float]:
-        """Return by step what the work beside it took, on the slowest rank: the mean of two; collective."""
+    def quanta_s(self) -> list[float] | None:
+        """Return by step what the quantum beside it took on the slowest rank, a mean of two; collective."""
+        if self._quantum is None:
+            return None
         slowest = np.array([pause.quantum_ns for pause in self._taken])
         self._world.all_reduce(slowest, "max")
         beside_s: list[float] = ((slowest[:-1] + slowest[1:]) / 2 * 1e-9).tolist()
         return beside_s
 
-    def removal(self, common: Clock) -> PauseRemoval:
-        """Agree on the length of every pause; collective."""
+    def removal(self, common: Clock) -> PauseRemoval | None:
+        """Agree on the length of every pause, if there is any; collective."""
+        if not self._taken:
+            return None
         begun, ended = (
             common(np.array([getattr(pause, name) for pause in self._taken], np.int64))
             for name in ("begun_ns", "ended_ns")
@@ -131,8 +144,9 @@ class Pauses:
         self._world.all_reduce(lengths, "min")
         return PauseRemoval(begun_ns=begun, lengths_ns=np.maximum(lengths, 0))
 
-    def less(self, after: Usage) -> Usage:
+    def less(self, after: Usage, start_ns: int, end_ns: int) -> Usage:
         """Return what was used when the last step had ended, less what pauses between the steps have used."""
-        for pause in self._taken[1:-1]:
-            after = without(after, pause.before, pause.after)
+        for pause in self._taken:
+            if start_ns < pause.begun_ns < end_ns:
+                after = without(after, pause.before, pause.after)
         return after

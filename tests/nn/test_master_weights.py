@@ -47,9 +47,9 @@ def trained(optimizer, dtype, steps=5, lr=1e-4):
     arena.data[:] = START
     train = Train(optimizer=optimizer, momentum=0.9, weight_decay=0.1)
     made = make_optimizer(train, [Flat(arena.data, arena.grad, arena.params)])
-    for grad in GRADS[:steps]:
+    for number, grad in enumerate(GRADS[:steps], 1):
         arena.grad[:] = grad
-        update(made, 1, lr, 2.0**-9)
+        update(made, 1, lr, 2.0**-9, number)
     return arena.data, made.state
 
 

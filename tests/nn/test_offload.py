@@ -75,10 +75,10 @@ def trained(train, steps, place=None):
     random = np.random.default_rng(5)
     for arena in arenas:
         arena.fill(1)
-    for _ in range(steps):
+    for step in range(steps):
         for arena in arenas:
             arena.grad[...] = random.normal(size=arena.grad.size)
-        update(optimizer, len(flats), 1e-2, 0.5)
+        update(optimizer, len(flats), 1e-2, 0.5, step + 1)
     return np.concatenate([arena.data for arena in arenas]), optimizer
 
 
@@ -242,8 +242,8 @@ place = Storage(Path(sys.argv[1]), chunk_bytes=1 << 20, recorder=NullRecorder())
 reset_peak()
 before = peak_resident_bytes()
 optimizer = make_optimizer(Train(), [flat], storage=place)
-for _ in range(2):
-    update(optimizer, 1, 1e-3)
+for step in range(2):
+    update(optimizer, 1, 1e-3, number=step + 1)
 print(peak_resident_bytes() - before, flush=True)
 sys.stdin.read()
 """

@@ -44,9 +44,9 @@ def trained(train: Train) -> dict[str, np.ndarray]:
     arena = Arena(parameters(), "float64")
     arena.data[:] = START
     optimizer = make_optimizer(train, [flat_of(arena)])
-    for lr, scale, grad in zip(LRS, SCALES, GRADS, strict=True):
+    for number, (lr, scale, grad) in enumerate(zip(LRS, SCALES, GRADS, strict=True), 1):
         arena.grad[:] = grad
-        update(optimizer, 1, lr, scale)
+        update(optimizer, 1, lr, scale, number)
         np.testing.assert_array_equal(arena.grad, grad)
     return {param.name: param.data for param in arena.params}
 
@@ -191,7 +191,7 @@ def test_lamb_moves_weights_that_are_zero():
     update(optimizer, 1, 0.1)
     np.testing.assert_array_equal(arena.data, 0)
     arena.grad[:] = [1, -1, 2, -2, 3]
-    update(optimizer, 1, 0.1)
+    update(optimizer, 1, 0.1, number=2)
     assert np.all(arena.data * arena.grad < 0)
 
 
@@ -228,9 +228,9 @@ def test_shards_anywhere_in_flat_memory_move_as_the_whole(optimizer):
         low, high = cuts[axis.rank : axis.rank + 2]
         flat = Flat(START[low:high].copy(), np.empty(high - low), parameters(), low)
         optimizer = make_optimizer(train, [flat], ProcessGroups(shards=axis))
-        for lr, scale, grad in zip(LRS, SCALES, GRADS, strict=True):
+        for number, (lr, scale, grad) in enumerate(zip(LRS, SCALES, GRADS, strict=True), 1):
             flat.grad[:] = grad[low:high]
-            update(optimizer, 1, lr, scale)
+            update(optimizer, 1, lr, scale, number)
         return flat.data
 
     whole = np.concatenate([weight.ravel() for weight in trained(train).values()])
@@ -246,9 +246,9 @@ def test_muon_has_whole_matrices_of_equal_shards_and_the_last_ranks_less_or_noth
         low, high = (min(place * shard, SIZE) for place in (axis.rank, axis.rank + 1))
         flat = Flat(START[low:high].copy(), np.empty(high - low), parameters(), axis.rank * shard)
         optimizer = make_optimizer(train, [flat], ProcessGroups(shards=axis))
-        for lr, scale, grad in zip(LRS, SCALES, GRADS, strict=True):
+        for number, (lr, scale, grad) in enumerate(zip(LRS, SCALES, GRADS, strict=True), 1):
             flat.grad[:] = grad[low:high]
-            update(optimizer, 1, lr, scale)
+            update(optimizer, 1, lr, scale, number)
         return flat.data
 
     whole = np.concatenate([weight.ravel() for weight in trained(train).values()])

@@ -24,7 +24,18 @@ BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL
 YAML_BLOCKS = [text for language, text in BLOCKS if language == "yaml"]
 FOUR_CORES = {"cores": 4.0, "memory_gib": 16.0, "nodes": 1.0}
 GROUPS = [
-    *("model", "data", "train", "plan", "plan.matrix", "precision", "timing", "launch", "launch.omp"),
+    *(
+        "model",
+        "data",
+        "train",
+        "train.save",
+        "plan",
+        "plan.matrix",
+        "precision",
+        "timing",
+        "launch",
+        "launch.omp",
+    ),
     *("require", "inject", "jitter", "ghost"),
     *("workload", "workload.figures", "workload.success", "workload.files", "expect"),
 ]

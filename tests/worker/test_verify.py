@@ -7,10 +7,11 @@ import pytest
 from plans import TEXT, name, on_plan
 from thread_mesh import run_ranks
 
-from pscale.config import Plan
+from pscale.config import Plan, Save
 from pscale.mesh.grid import axis_name, groups
 from pscale.nn.offload.storage import Storage
 from pscale.parallel.ranks import GROUPS
+from pscale.parallel.zero import ParameterGroup
 from pscale.training.trainer import Trainer
 from pscale.worker.job import JobSpec
 from pscale.worker.recorder import Recorder
@@ -43,6 +44,40 @@ def test_every_way_of_loading_moves_what_was_predicted_and_trains_on_the_same(
     found = verified(text(plan, micro_batches, loading=loading), tmp_path)
     assert found["passed"], found
     assert any(verb == "scatter" for _, _, verb, *_ in found["counted"]) == (loading == "scatter")
+
+
+@pytest.mark.parametrize(
+    ("plan", "dtype"),
+    [(Plan(dp=2, zero=1), "float64"), (Plan(dp=2, tp=2, zero=3), "float64"), (Plan(dp=2), "bf16")],
+    ids=name,
+)
+def test_a_plan_goes_on_from_its_own_state_and_from_that_of_one_rank(plan, dtype, tmp_path):
+    case = saving(plan, dtype)
+    found = verified(case, tmp_path)
+    assert found["passed"], found
+    errors = dict(found["errors"]["resumed"])
+    assert errors["same plan"] == 0
+    assert len(errors) == (3 if dtype == "float64" else 1)
+    assert {verb for _, verb, _ in found["files"]["counted"]} == {"save"}
+
+
+def saving(plan, dtype="float64"):
+    case = text(plan)
+    train = replace(case.train, steps=4, save=Save(every=2))
+    return replace(case, train=train, model=replace(case.model, dtype=dtype))
+
+
+def test_a_state_without_one_moment_is_found(tmp_path, monkeypatch):
+    state = ParameterGroup.state
+
+    def lacking(self, **changes):
+        return (each for each in state(self, **changes) if not each.tensor.name.endswith(":1"))
+
+    monkeypatch.setattr(ParameterGroup, "state", lacking)
+    found = verified(saving(Plan(dp=2)), tmp_path)
+    assert not found["passed"]
+    assert found["errors"]["resumed"][0][0] == "same plan"
+    assert min(error for _, error in found["errors"]["resumed"]) > found["limits"]["resumed"]
 
 
 def test_one_call_more_in_one_of_all_steps_is_found(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ To add one: its name in `pscale.config.choices.Optimizer`, and here a module of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -17,9 +17,10 @@ from pscale.config import Train
 from pscale.nn.buffers import Array, zeros
 from pscale.nn.offload.storage import Storage
 from pscale.nn.optimizers.base import ALONE, Optimizer, ProcessGroups, Rule
-from pscale.nn.optimizers.state import Flat, State
+from pscale.nn.optimizers.state import Flat, Kept, State
 
 MASTER = np.dtype(np.float32)
+WEIGHT = "weight"  # among what an optimizer keeps
 
 
 @cache
@@ -62,18 +63,31 @@ class MasterWeights:
         self.state: Sequence[Array] = [*(copy.data for copy in self._copies), *self._optimizer.state]
         self._copied = False
 
-    def begin(self, lr: float, scale: float) -> None:
+    def begin(self, lr: float, scale: float, number: int) -> None:
         """Begin a step; the first one begins with the weights that are stored."""
-        if not self._copied:
-            for flat, copy in zip(self._flats, self._copies, strict=True):
-                copy.data[...] = flat.data
-            self._copied = True
-        self._optimizer.begin(lr, scale)
+        self._copy()
+        self._optimizer.begin(lr, scale, number)
 
     def apply(self, part: int) -> None:
         """Update the copies and round them to what is stored."""
         self._optimizer.apply(part)
         self._flats[part].data[...] = self._copies[part].data
+
+    def kept(self, *, changes: bool) -> Iterator[Kept]:
+        """Yield the copies as the weights, then the state; changed copies are rounded to what is stored."""
+        self._copy()
+        for part, copy in enumerate(self._copies):
+            for run in copy.runs:
+                yield Kept(run.param, WEIGHT, run.param.elements(run.first, run.size), copy.data[run.place])
+            if changes:
+                self._flats[part].data[...] = copy.data
+        yield from self._optimizer.kept(changes=changes)
+
+    def _copy(self) -> None:
+        if not self._copied:
+            for flat, copy in zip(self._flats, self._copies, strict=True):
+                copy.data[...] = flat.data
+            self._copied = True
 
 
 def learning_rate(train: Train, step: int, replicas: int) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Literal
 
 import numpy as np
@@ -15,8 +16,9 @@ from pscale.nn import kernels
 from pscale.nn.buffers import Array
 from pscale.nn.optimizers.adam import DECAY
 from pscale.nn.optimizers.base import Exchange, ProcessGroups, Rule, Units, matrix_lines
-from pscale.nn.optimizers.state import Flat, Run, Slots, State, TensorInfo
+from pscale.nn.optimizers.state import Flat, Kept, Run, Slots, State, TensorInfo
 from pscale.nn.param import Param
+from pscale.runs.tensor_files import Elements
 
 SMALLEST_SCALE = 1e-3  # of a tensor's weights: the least that a relative step is relative to
 LARGEST_UPDATE = 1.0  # root mean square of an update, beyond which it is made smaller
@@ -50,21 +52,19 @@ class Adafactor:
         self._tensors = [tensor for part in self._parts for tensor in part]
         self._sums = _Sums(self._tensors)
         self.state: Sequence[Array] = [state for tensor in self._tensors for state in tensor.state]
-        self._steps = 0
         self._lr = 0.0
         self._rates: list[list[float]] = []
 
-    def begin(self, lr: float, scale: float) -> None:
+    def begin(self, lr: float, scale: float, number: int) -> None:
         """Update the means, and find how far to go with each tensor: two sums over what lies elsewhere."""
-        self._steps += 1
         self._lr = lr
         weights = self._sums.added_up(self._tensors, self._groups)
         for tensor in self._tensors:
-            tensor.remember(self._steps**FORGETTING, scale, self._train.epsilon**2)
+            tensor.remember(number**FORGETTING, scale, self._train.epsilon**2)
         updates = np.array([tensor.update_square() for tensor in self._tensors], _SUMS)
         self._groups.shards.all_reduce(updates)
         self._groups.cuts.all_reduce(updates)
-        relative = min(lr, 1 / math.sqrt(self._steps))
+        relative = min(lr, 1 / math.sqrt(number))
         rates = iter(
             [
                 relative * _step(tensor.whole_size, weight, update)
@@ -78,6 +78,10 @@ class Adafactor:
         for tensor, rate in zip(self._parts[part], self._rates[part], strict=True):
             decay = self._train.weight_decay if tensor.run.param.decay else 0.0
             tensor.step(rate, keep=1 - self._lr * decay)
+
+    def kept(self, *, changes: bool) -> Iterator[Kept]:  # noqa: ARG002 - a step writes where they lie
+        """Yield the means."""
+        return chain.from_iterable(tensor.kept() for tensor in self._tensors)
 
 
 def _step(size: int, weight: float, update: float) -> float:
@@ -109,6 +113,11 @@ class _Vector:
         """Change the weights."""
         self.data *= keep
         self.data -= rate * self._update()
+
+    def kept(self) -> Iterator[Kept]:
+        """Yield what is here of the means."""
+        run = self.run
+        yield Kept(run.param, "0", run.param.elements(run.first, run.size), self.state[0])
 
     def _update(self) -> Array:
         return self._scaled() / np.sqrt(self.state[0])
@@ -174,6 +183,24 @@ class _Matrices:
             kernels.current().factored_step(
                 block.of(self.data), block.of(self.grad), *self._of(block), rate=rate, keep=keep
             )
+
+    def kept(self) -> Iterator[Kept]:
+        """Yield the means of rows and of columns, as runs of those of the whole tensor."""
+        param = self.run.param
+        *_, height, width = self.whole
+        numbers = param.elements(0, param.size).numbers(slice(0, param.size)).reshape(param.shape)
+        rows = numbers[..., :, 0] // width
+        columns = numbers[..., 0, :] // (height * width) * width + numbers[..., 0, :] % width
+        for kind, state, here, whole in zip(
+            ("rows", "columns"), self.state, (rows, columns), (height, width), strict=True
+        ):
+            firsts = here.reshape(len(state), -1)[:, :1] // whole * whole  # of each matrix
+            is_whole = state.shape[-1] == whole  # also where a part of the matrix is here
+            places = (firsts + np.arange(whole) if is_whole else here).ravel()
+            cuts = [0, *(np.flatnonzero(np.diff(places) != 1) + 1).tolist(), places.size]
+            for start, stop in pairwise(cuts):
+                elements = Elements(((int(places[start]), stop - start, 1),), 0, stop - start)
+                yield Kept(param, kind, elements, state.ravel()[start:stop], everywhere=True)
 
     def _of(self, block: _Block) -> tuple[Array, Array]:
         return self._of_rows[block.rows], self._of_columns[block.matrix, block.columns]

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from pscale.config import Train
 from pscale.nn.buffers import Array
-from pscale.nn.optimizers.state import Flat, Slots, State, TensorInfo
+from pscale.nn.optimizers.state import Flat, Kept, Slots, State, TensorInfo
 
 Units = Sequence[Sequence[TensorInfo]]  # the tensors of each unit of the model
 
@@ -99,12 +99,19 @@ class Optimizer(Protocol):
 
     state: Sequence[Array]
 
-    def begin(self, lr: float, scale: float) -> None:
-        """Begin a step with the gradients times `scale`: find what depends on all weights of a tensor."""
+    def begin(self, lr: float, scale: float, number: int) -> None:
+        """Begin step `number`, the first is 1, with the gradients times `scale`.
+
+        What depends on all weights of a tensor is found here.
+        """
         ...
 
     def apply(self, part: int) -> None:
         """End it for the flat memory number `part`; ranks that share tensors take the parts in one order."""
+        ...
+
+    def kept(self, *, changes: bool) -> Iterator[Kept]:
+        """Yield all that one step leaves for the next, each array until the next; `changes` are written."""
         ...
 
 
@@ -138,10 +145,10 @@ class OnePass:
         self.state: Sequence[Array] = self._state.at_hand
         self._step = Step(train, 0, 0.0, 1.0, 1.0)
 
-    def begin(self, lr: float, scale: float) -> None:
-        """Count a step."""
+    def begin(self, lr: float, scale: float, number: int) -> None:
+        """Remember all three."""
         keep = 1 - lr * self._train.weight_decay if self._decays else 1.0
-        self._step = Step(self._train, self._step.number + 1, lr, scale, keep)
+        self._step = Step(self._train, number, lr, scale, keep)
 
     def apply(self, part: int) -> None:
         """Do all in one pass."""
@@ -151,10 +158,14 @@ class OnePass:
                 step = self._step if decays else whole
                 self._change(flat.data[run], flat.grad[run], [array[run] for array in state], step)
 
+    def kept(self, *, changes: bool) -> Iterator[Kept]:
+        """Yield the state."""
+        return self._state.kept(changes=changes)
 
-def update(optimizer: Optimizer, parts: int, lr: float, scale: float = 1.0) -> None:
-    """Do a step on all of an optimizer's `parts` flat memories."""
-    optimizer.begin(lr, scale)
+
+def update(optimizer: Optimizer, parts: int, lr: float, scale: float = 1.0, number: int = 1) -> None:
+    """Do step `number` on all of an optimizer's `parts` flat memories."""
+    optimizer.begin(lr, scale, number)
     for part in range(parts):
         optimizer.apply(part)
 

@@ -12,7 +12,7 @@ from pscale.nn import kernels
 from pscale.nn.buffers import Array
 from pscale.nn.optimizers.adam import DECAY, MOMENTS, corrected
 from pscale.nn.optimizers.base import Exchange, ProcessGroups, Rule, Units
-from pscale.nn.optimizers.state import Flat, Slots, State
+from pscale.nn.optimizers.state import Flat, Kept, Slots, State
 from pscale.nn.param import Param
 
 _SUMS = np.dtype(np.float64)
@@ -28,14 +28,14 @@ class Lamb:
     def __init__(self, train: Train, flats: Sequence[Flat], states: Sequence[State], groups: ProcessGroups):
         self._train, [self._state], self._groups = train, states, groups
         self._counts = [sum(len(flat.runs) for flat in part) for part in self._state.flats]
-        self._number, self._rate, self._epsilon = 0, 0.0, 0.0
+        self._rate, self._epsilon = 0.0, 0.0
         self.state: Sequence[Array] = self._state.at_hand
         self._steps: list[list[float]] = [[] for _ in flats]
 
-    def begin(self, lr: float, scale: float) -> None:
+    def begin(self, lr: float, scale: float, number: int) -> None:
         """Update the moments, and find how far to go with each tensor."""
-        train, self._number = self._train, self._number + 1
-        self._rate, self._epsilon = corrected(train, self._number)
+        train = self._train
+        self._rate, self._epsilon = corrected(train, number)
         squares = np.zeros((sum(self._counts), 2), _SUMS)
         rows = iter(squares)
         for part in range(len(self._counts)):
@@ -74,6 +74,10 @@ class Lamb:
                     decay=self._decay(run.param),
                     step=next(steps),
                 )
+
+    def kept(self, *, changes: bool) -> Iterator[Kept]:
+        """Yield both moments."""
+        return self._state.kept(changes=changes)
 
     def _decay(self, param: Param) -> float:
         return self._train.weight_decay if param.decay else 0.0

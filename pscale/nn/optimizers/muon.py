@@ -15,7 +15,7 @@ from pscale.nn.buffers import Array, zeros
 from pscale.nn.kernels.tiles import chunks
 from pscale.nn.optimizers import adamw
 from pscale.nn.optimizers.base import Exchange, ProcessGroups, Rule, Units, shard_size
-from pscale.nn.optimizers.state import Flat, Piece, Run, Slots, State, TensorInfo
+from pscale.nn.optimizers.state import Flat, Kept, Piece, Run, Slots, State, TensorInfo
 from pscale.nn.param import Param
 
 ITERATIONS = 5
@@ -42,10 +42,10 @@ class Muon:
         self.state: Sequence[Array] = [*self._momentum.at_hand, *self._others.state, *self._work]
         self._lr, self._scale = 0.0, 1.0
 
-    def begin(self, lr: float, scale: float) -> None:
+    def begin(self, lr: float, scale: float, number: int) -> None:
         """Remember both."""
         self._lr, self._scale = lr, scale
-        self._others.begin(lr, scale)
+        self._others.begin(lr, scale, number)
 
     def apply(self, part: int) -> None:
         """Update the momenta, layer by layer, and follow them."""
@@ -63,6 +63,11 @@ class Muon:
             for run in layer.runs:
                 if run.size or _is_cut(run.param):  # another rank that cuts it may have some of it
                     self._follow(run, layer.starts[run.param], self._flats[part].data)
+
+    def kept(self, *, changes: bool) -> Iterator[Kept]:
+        """Yield the momenta of matrices and the moments of all else."""
+        yield from self._momentum.kept(changes=changes)
+        yield from self._others.kept(changes=changes)
 
     def _advance(self, piece: Piece, layer: _Layer) -> None:
         """Update momenta, and write where they lead to the layer's memory, or to what is sent of it."""

@@ -14,6 +14,7 @@ from pscale.nn.offload.chunks import Amounts, aligned, even, longest, of_tensors
 from pscale.nn.offload.scratch import Bytes, Window
 from pscale.nn.offload.storage import Storage, Transfer
 from pscale.nn.param import Param
+from pscale.runs.tensor_files import Elements
 
 
 class TensorInfo(Protocol):
@@ -134,6 +135,19 @@ class Piece(NamedTuple):
     arrays: Sequence[Array]
 
 
+class Kept(NamedTuple):
+    """Some elements of a tensor that an optimizer keeps for a parameter; `kind` tells its tensors apart.
+
+    If `everywhere`, ranks that share the parameter have them all.
+    """
+
+    param: Param
+    kind: str
+    elements: Elements
+    memory: Array
+    everywhere: bool = False
+
+
 class State:
     """Slots of flat memories, which start as zeros. `at_hand` is what is in memory at once, at most.
 
@@ -168,6 +182,15 @@ class State:
             yield piece
             assert self._storage is not None
             self._storage.release(window, changed=changes)
+
+    def kept(self, *, changes: bool) -> Iterator[Kept]:
+        """Yield all of it, each array until the next is asked for; `changes` are written."""
+        for part in range(len(self.flats)):
+            for flat, arrays in self.pieces(part, changes=changes):
+                for run in flat.runs:
+                    for number, array in enumerate(arrays):
+                        elements = run.param.elements(run.first, run.size)
+                        yield Kept(run.param, str(number), elements, array[run.place])
 
     def _fetched(self, number: int, *, changes: bool) -> Window:
         """Wait for a chunk, and let the next one come."""

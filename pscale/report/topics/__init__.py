@@ -41,6 +41,7 @@ TOPICS: tuple[Topic, ...] = (
     variants.COMPRESSION,
     variants.PRECISION,
     variants.OFFLOAD,
+    variants.SAVED,
     variants.OPTIMIZERS,
     problems.PROBLEMS,
     problems.PROVENANCE,

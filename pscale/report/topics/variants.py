@@ -406,6 +406,30 @@ OFFLOAD = _topic(
     "its model; at: bytes read and written per second of the I/O thread; "
     "stalled: wait of the step for it; × none: relative to the same case without offload",
 )
+SAVED = Topic(
+    name="saved",
+    title="Saved state",
+    lead="What saving the state of the training takes, outside the step time, and what loading it.",
+    tables=show(
+        "Saving and loading",
+        "saved",
+        (
+            CASE,
+            Column("saving", get="save_s"),
+            Column("saved", wide=True, get="saved_bytes"),
+            *(Column("loading", get="load_s"), Column("read", wide=True, get="load_read_bytes")),
+            Column("95% interval", text.duration_interval, interval=True, wide=True, get="load_s"),
+            Column("reading", wide=True, get="load_read_s"),
+            Column("sending", wide=True, get="load_broadcast_s"),
+            Column("sent", wide=True, get="load_broadcast_bytes"),
+            *(_over("load", "× read's"), "answer"),
+        ),
+        caption="load_by read: every rank reads what it holds; broadcast: one rank reads all and sends it to "
+        "all; times: of the slowest rank; × read's: relative to the same case by read",
+        filled=True,
+    ),
+    files=("saved",),
+)
 OPTIMIZERS = _topic(
     "optimizers",
     "Optimizers",

@@ -15,7 +15,7 @@ from pscale.report.exports import csv_tables, render_json
 from pscale.report.topics import TOPICS, resources, steps, training, variants
 from pscale.report.topics.cases import scaling_figure as scaling
 from pscale.report.topics.problems import warnings
-from pscale.report.topics.variants import COMPRESSION, COSTS, OFFLOAD, ON_TIME, OPTIMIZERS, PRECISION
+from pscale.report.topics.variants import COMPRESSION, COSTS, OFFLOAD, ON_TIME, OPTIMIZERS, PRECISION, SAVED
 
 MIB = 1 << 20
 
@@ -241,7 +241,22 @@ def test_loss_state_update_and_step_are_beside_those_of_the_other_optimizers_of_
     ]
 
 
-@pytest.mark.parametrize("topic", [COMPRESSION, PRECISION, OFFLOAD, OPTIMIZERS])
+def test_loading_by_one_rank_is_beside_loading_by_every_rank(tmp_path):
+    def point(label, load_by, load_s, **train):
+        row = {"save_s": 0.5, "saved_bytes": 4 * MIB, "load_s": load_s}
+        return Point(ranks=2, series=label, label=label, train={"load_by": load_by, **train}, row=row)
+
+    summary = summary_of(
+        tmp_path / "run",
+        [point("a", "read", 0.2), point("b", "broadcast", 0.4), point("cc", "read", None)],
+    )
+    for_itself, by_one, saves_only = rows(summary, "saved")
+    assert (for_itself["load_s"], for_itself["load_ratio"], for_itself["answer"]) == (0.2, 1, "")
+    assert (by_one["load_s"], by_one["load_ratio"], by_one["answer"]) == (0.4, 2, "slower")
+    assert (saves_only["save_s"], saves_only["saved_bytes"], saves_only["load_s"]) == (0.5, 4 * MIB, None)
+
+
+@pytest.mark.parametrize("topic", [COMPRESSION, PRECISION, OFFLOAD, OPTIMIZERS, SAVED])
 def test_a_run_without_a_choice_has_no_such_table(topic, tmp_path):
     train = [{"optimizer": "sgd", "lr": lr} for lr in (0.03, 0.1)]
     summary = summary_of(tmp_path / "run", [case("a", train=train[0]), case("b", train=train[1])])

@@ -1,0 +1,188 @@
+"""The state of a training in files: every rank writes what it owns, and any other plan can read it.
+
+A saved state is a folder with a file of each rank and an index (`pscale.runs.tensor_files`): weights, what
+the optimizer keeps, and the number of steps. All that is drawn at random, and the place in the data, follow
+from seed and step. Tensors have global names, and their elements the numbers of the whole tensor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pscale.config import Case, Model, to_dict
+from pscale.errors import PlanError, PscaleError, ResultsError
+from pscale.mesh.axis import Mesh
+from pscale.nn.param import share
+from pscale.runs.tensor_files import INDEX, Elements, Tensor, TensorFolder, write, write_index
+
+if TYPE_CHECKING:
+    from pscale.parallel.zero import Replicas
+
+_SAME: Mapping[str, Sequence[str]] = {  # in which trainings agree that go on with each other's state
+    "model": [each.name for each in fields(Model) if each.name not in ("dtype", "attention")],
+    "train": ["optimizer", "batch", "seed"],
+    "data": ["kind", "source", "split", "samples"],
+}
+_ANY = {"steps", "warmup", "micro_batches", "save", "load", "load_by"}  # of one training, wherever it stops
+
+
+LOADING = ("load_s", "load_read_s", "load_broadcast_s", "load_read_bytes", "load_broadcast_bytes")
+
+
+def check(case: Case) -> None:
+    """Raise PlanError for a state that cannot be saved, or loaded."""
+    train, plan = case.train, case.plan
+    if not train.save.every and not train.load:
+        return
+    if case.model.kind == "collectives":
+        raise PlanError("model.kind collectives has no state for train.save or train.load; kind gpt works")
+    if plan.compression != "none":
+        raise PlanError(
+            f"compression {plan.compression} holds back gradients on each replica, which no other plan could "
+            "load; compression none works with train.save and train.load"
+        )
+    if train.load_by == "broadcast" and plan.offloads_state:
+        raise PlanError(
+            f"load_by broadcast holds all of the optimizer's state, and offload {plan.offload} a chunk; "
+            "load_by read works"
+        )
+    if train.load:
+        try:
+            check_fits(saved_facts(Path(train.load)), case)
+        except ResultsError as error:
+            raise PlanError(f"train.load: {error}") from error
+
+
+def find(folder: Path) -> Path:
+    """Return the folder of a saved state: `folder`, or the newest in it.
+
+    Raises ResultsError where none is, or those of several trainings.
+    """
+    if (folder / INDEX).is_file():
+        return folder
+    states = {each.parent: TensorFolder(each.parent).facts for each in sorted(folder.glob(f"*/{INDEX}"))}
+    if not states:
+        raise ResultsError(f"{folder} has no saved state: no {INDEX} in it or in a folder of it")
+    if len({facts["training"] for facts in states.values()}) > 1:
+        named = ", ".join(f"{path.name} ({facts['case']['label']})" for path, facts in states.items())
+        raise ResultsError(f"{folder} has the states of several trainings, name one of them: {named}")
+    return max(states, key=lambda path: int(states[path]["step"]))
+
+
+def saved_facts(folder: Path) -> dict[str, Any]:
+    """Return what is known of the newest saved state in a folder, every file of which is there."""
+    state = TensorFolder(find(folder))
+    state.check()
+    return {**state.facts, "folder": state.folder}
+
+
+def check_fits(facts: Mapping[str, Any], case: Case) -> None:
+    """Raise ResultsError unless a state is one of the same training: of its model, optimizer and data."""
+    here, there = to_dict(case), facts["case"]
+    differing = [
+        f"{group}.{name} {there[group].get(name)} there, {here[group][name]} here"
+        for group, names in _SAME.items()
+        for name in names
+        if there[group].get(name) != here[group][name]
+    ]
+    if differing:
+        text = "; ".join(differing[:3])
+        raise ResultsError(f"{facts['folder']} is the state of another training: {text}; the same would work")
+
+
+def facts_of(case: Case, replicas: Replicas, step: int) -> dict[str, Any]:
+    """Return what an index says of the training: which it is, and how far it has come."""
+    document = to_dict(case)
+    train = {name: value for name, value in document["train"].items() if name not in _ANY}
+    content = json.dumps([document["model"], document["data"], train], sort_keys=True)
+    training = hashlib.sha256(content.encode()).hexdigest()[:10]
+    return {"training": training, "step": step, "updates": replicas.updates, "case": document}
+
+
+def owned(replicas: Replicas) -> Iterator[Tensor]:
+    """Yield what this rank writes: its share of what it and others have alike, all of the rest."""
+    for (name, elements, memory), copy, copies in replicas.state():
+        if (here := share(elements.size, copies, copy)).stop > here.start:
+            yield Tensor(name, elements.part(here), memory[here])
+
+
+def save(replicas: Replicas, mesh: Mesh, folder: Path, facts: Mapping[str, Any]) -> tuple[Path, int]:
+    """Write a state in place of older ones of its training; return its folder, this rank's bytes. Collective.
+
+    The folder gets its name when all files are on disk, and only then the older one goes.
+    """
+    world, token = mesh.world, np.array([os.getpid()])
+    world.broadcast(token)
+    target = folder / f"{facts['training']}-step-{facts['step']}"
+    partial, former = (folder / f".{target.name}.{token[0]}.{kind}" for kind in ("part", "old"))
+    try:
+        if world.rank == 0:
+            partial.mkdir(parents=True)
+        world.barrier()
+        pieces = write(partial / f"rank-{world.rank}.safetensors", lambda: owned(replicas))
+        everyone = world.gather_objects(pieces)
+        if world.rank == 0:
+            write_index(partial, facts, (piece for rank in everyone for piece in rank))
+            if target.exists():
+                target.rename(former)
+            partial.rename(target)
+            for older in (*folder.glob(f"{facts['training']}-step-*"), former):
+                if older != target:
+                    shutil.rmtree(older, ignore_errors=True)
+        world.barrier()
+    except OSError as error:
+        raise PscaleError(f"cannot save to {str(folder)!r}: {error.strerror}") from error
+    return target, sum(piece.elements.size * np.dtype(piece.dtype).itemsize for _, piece in pieces)
+
+
+def load(
+    replicas: Replicas, mesh: Mesh, folder: Path, *, broadcast: bool = False
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """Replace the state by a saved one; return this rank's figures of LOADING, and its facts. Collective.
+
+    Every rank reads its part, or rank 0 reads all and sends it to all.
+    """
+    world, state, figures = mesh.world, TensorFolder(folder), dict.fromkeys(LOADING, 0.0)
+    world.barrier()
+    start = perf_counter()
+    if broadcast:
+        _load_by_broadcast(replicas, mesh, state, figures)
+    for name, elements, memory in (held.tensor for held in replicas.state(changes=True)):
+        if not broadcast:  # else it is there, and has to be told to those who keep a coarser copy
+            state.fill(name, elements, memory)
+    replicas.updates = int(state.facts["updates"])
+    figures["load_read_s"] = perf_counter() - start - figures["load_broadcast_s"]
+    world.barrier()
+    figures |= {"load_s": perf_counter() - start, "load_read_bytes": state.read_bytes}
+    return figures, state.facts
+
+
+def _load_by_broadcast(
+    replicas: Replicas, mesh: Mesh, state: TensorFolder, figures: dict[str, float]
+) -> None:
+    """Read every tensor on rank 0 and send it to all."""
+    held: dict[str, list[Tensor]] = {}
+    for each in replicas.state():
+        held.setdefault(each.tensor.name, []).append(each.tensor)
+    if lacking := held.keys() - {*state.names}:
+        raise ResultsError(f"{state.folder} has no tensor {min(lacking)}")
+    for name in state.names:
+        whole = state.whole(name)
+        if mesh.world.rank == 0:
+            state.fill(name, Elements(((0, whole.size, 1),), 0, whole.size), whole)
+            figures["load_broadcast_bytes"] += whole.nbytes
+        start = perf_counter()
+        mesh.world.broadcast(whole)
+        figures["load_broadcast_s"] += perf_counter() - start
+        for tensor in held.get(name, ()):
+            tensor.memory[...] = whole[tensor.elements.numbers(slice(0, tensor.elements.size))]

@@ -1,0 +1,74 @@
+"""Saved state under a real MPI: another plan goes on from it, and `pscale verify` proves that."""
+
+import json
+
+import pytest
+from patience import share
+from whole_runs import SMALL_TEXT, TINY
+
+from pscale.parallel.saved_state import find
+
+SAVES = "train: {batch: 8, steps: 10, warmup: 0, lr: 1.0e-2, clip: 0.5, save: {every: 5, folder: states}}"
+GOES_ON = "train: {batch: 8, steps: 5, warmup: 0, lr: 1.0e-2, clip: 0.5, load: half, load_by: %s}"
+
+
+@pytest.mark.parametrize("load_by", ["read", "broadcast"])
+def test_another_plan_goes_on_from_a_state_as_if_the_run_had_not_stopped(cli, load_by):
+    train = next(line for line in TINY.splitlines() if line.startswith("train"))
+    saves = TINY.replace(train, SAVES.replace("steps: 10", "steps: 5"))
+    one = cli.run(cli.suite(saves), "--set", "sweep.ranks=[2]", "--set", "plan.zero=1")
+    (row,) = one.rows("cases")
+    assert row["save_s"] > 0
+    assert row["saved_bytes"] == 3 * 8 * row["parameters"]
+    assert row["load_s"] is None
+    find(cli.folder / "states").rename(cli.folder / "half")
+    goes_on = TINY.replace(train, GOES_ON % load_by).replace("plan: {dp: ranks}", "plan: {tp: ranks}")
+    rest = cli.run(cli.suite(goes_on), "--set", "sweep.ranks=[2]").rows("cases")
+    unbroken = cli.run(cli.suite(TINY), "--set", "sweep.ranks=[1]").rows("cases")
+    assert rest[0]["losses"] == pytest.approx(unbroken[0]["losses"][5:], rel=1e-12)
+    assert row["losses"] == pytest.approx(unbroken[0]["losses"][:5], rel=1e-12)
+    assert rest[0]["load_read_bytes"] >= row["saved_bytes"]
+    assert (rest[0]["load_broadcast_bytes"] == row["saved_bytes"]) == (load_by == "broadcast")
+
+
+def test_the_state_of_another_model_is_refused_before_anything_starts(cli):
+    train = next(line for line in TINY.splitlines() if line.startswith("train"))
+    cli.run(cli.suite(TINY.replace(train, SAVES)), "--set", "sweep.ranks=[1]")
+    wider = TINY.replace(train, GOES_ON % "read").replace("half", "states").replace("width: 32", "width: 64")
+    refused = cli.call("run", cli.suite(wider), code=3).stderr
+    assert "model.width 32 there, 64 here" in " ".join(refused.split())
+
+
+SUITE = f"""
+name: plans
+scaling: strong
+model: {{kind: gpt, layers: 2, width: 32, heads: 4, sequence: 32, vocabulary: 257}}
+data: {{kind: text, source: "{SMALL_TEXT}"}}
+train: {{batch: 8, micro_batches: 2, lr: 1.0e-2, clip: 0.5, save: {{every: 7}}}}
+ranks: 4
+launch: {{oversubscribe: true, time_limit: 10m}}
+sweep:
+  cases:
+"""
+
+CASES = """
+  - {tp: 2, sp: true, zero: 3, optimizer: lamb, checkpoint: full}
+  - {cp: 2, context: ulysses, tp: 2, optimizer: adafactor}
+  - {pp: 2, schedule: interleaved, model.layers: 4, virtual_stages: 2, zero: 1, offload: both}
+  - {pp: 2, schedule: zero-bubble, zero: 2, precision: bf16, reduce: float32}
+  - {tx: 2, tz: 2, algorithm: agarwal, micro_batches: 1, optimizer: adafactor}
+  - {model.kind: moe, ep: 2, zero: 3, micro_batches: 1, load_by: broadcast}
+  - {zero: 3, shard: 2, optimizer: muon, train.momentum: 0.9}
+  - {pp: 2, tp: 2, load_by: broadcast}
+"""
+
+
+@pytest.mark.slow
+def test_products_of_plans_go_on_from_what_one_rank_saves_and_one_rank_from_what_they_save(cli):
+    chosen = share(CASES.strip("\n").splitlines())
+    verdicts = cli.verify(cli.suite(SUITE + "\n".join(chosen) + "\n"), code=None)
+    assert {verdict["label"]: verdict["reason"] for verdict in verdicts if not verdict["passed"]} == {}
+    assert len(verdicts) == len(chosen)
+    assert all(dict(verdict["errors"]["resumed"])["same plan"] == 0 for verdict in verdicts), json.dumps(
+        verdicts
+    )
