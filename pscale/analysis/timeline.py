@@ -15,6 +15,7 @@ import pandas as pd
 from pscale.analysis.columns import Row, row
 from pscale.analysis.frames import Run, is_program, no_training, records
 from pscale.config.case import RECORDED
+from pscale.config.workload import IMPORTED
 from pscale.errors import ResultsError
 from pscale.runs import store
 from pscale.runs.events import BETWEEN_TWO, FROM_ROOT, TO_ROOT
@@ -209,7 +210,10 @@ def how_to_trace(run: Run) -> str:
     """Say how to keep the events of such a run."""
     if not any(map(no_training, run.planned.values())):
         return "run the suite again with `--set trace=true`"
-    if all(is_program(planned) and not planned["workload"].get("watch") for planned in run.planned.values()):
+    programs = [planned["workload"] for planned in run.planned.values() if is_program(planned)]
+    if programs and all(each["command"] == IMPORTED for each in programs):
+        return "it was imported from a table, which has no calls"
+    if len(programs) == len(run.planned) and not any(each.get("watch") for each in programs):
         return "run the suite again with `--set workload.watch=once`"
     return "run it again: calls of a program are kept for its first launch, if that succeeds"
 

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -144,8 +145,8 @@ class _Table:
 
 
 def _unit_of(name: str) -> str:
-    found = _UNIT.search(name)
-    return (found[1] or found[2]) if found else ""
+    match = _UNIT.search(name)
+    return (match[1] or match[2]) if match else ""
 
 
 def _launches(table: _Table, columns: Columns) -> list[_Launch]:
@@ -153,10 +154,10 @@ def _launches(table: _Table, columns: Columns) -> list[_Launch]:
     threads = table.place("--threads", columns.threads) if columns.threads else None
     params = _named(table, "--param", columns.params)
     metrics = _named(table, "--metric", columns.metrics)
-    found = []
+    launches = []
     for line, row in table.rows:
         cells = row + [""] * (len(table.names) - len(row))
-        found.append(
+        launches.append(
             _Launch(
                 line=line,
                 ranks=_count(table, line, "ranks", cells[ranks]),
@@ -166,18 +167,18 @@ def _launches(table: _Table, columns: Columns) -> list[_Launch]:
                 metrics={name: table.number(cells[at]) for name, at in metrics.items()},
             )
         )
-    return found
+    return launches
 
 
 def _named(table: _Table, option: str, words: Sequence[str]) -> dict[str, int]:
     """Return the places of columns by the names that the command line gives them."""
-    found: dict[str, int] = {}
+    places: dict[str, int] = {}
     for word in words:
         name, equals, column = word.partition("=")
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
             raise UsageError(f"{option} {word}: expected name=COLUMN, such as n=N")
-        found[name] = table.place(f"{option} {word}", column if equals else name)
-    return found
+        places[name] = table.place(f"{option} {word}", column if equals else name)
+    return places
 
 
 def _count(table: _Table, line: int, what: str, text: str) -> int:
@@ -186,7 +187,7 @@ def _count(table: _Table, line: int, what: str, text: str) -> int:
     except ValueError:
         value = Printed("0")
     if not (value >= 1 and value.is_integer()):
-        raise UsageError(f"{table.file}:{line}: '{text}' is no number of {what}")
+        raise UsageError(f"{table.file}:{line}: '{text}' is not a number of {what}")
     return int(value)
 
 
@@ -254,20 +255,19 @@ def _write(journal: Journal, case: Case, numbers: tuple[int, int], launch: _Laun
     """Write the row of a launch; one without a time that is a number has failed."""
     repeat, index = numbers
     figures = {_TIME: launch.time, **launch.metrics}
-    known: dict[str, Printed] = {}
+    values: dict[str, Printed] = {}
     reason = ""
     for name, text in figures.items():
-        try:
-            known[name] = number(text)
-        except ValueError:
-            if name == _TIME:
-                reason = f"line {launch.line} has no time in {columns.time}, but '{text:.40}'"
+        with suppress(ValueError):
+            values[name] = number(text)
+    if not values.get(_TIME, 0.0) > 0:
+        reason = f"line {launch.line} has no time in {columns.time}, but '{figures[_TIME]:.40}'"
     ended: dict[str, Any] = {"status": "failed" if reason else "ok", "reason": reason, "launch_index": index}
     if not reason:
         unit = case.workload.figures[_TIME].unit
         ended |= {
-            "step_s": case.workload.step_s(known[_TIME], unit),
-            "step_resolution_s": case.workload.step_s(known[_TIME].resolution, unit),
+            "step_s": case.workload.step_s(values[_TIME], unit),
+            "step_resolution_s": case.workload.step_s(values[_TIME].resolution, unit),
         }
         rows = [
             {
@@ -277,7 +277,7 @@ def _write(journal: Journal, case: Case, numbers: tuple[int, int], launch: _Laun
                 "unit": case.workload.figures[name].unit,
                 "better": case.workload.figures[name].better,
             }
-            for name, value in known.items()
+            for name, value in values.items()
         ]
         write_part(journal.data, "figures", case.id, repeat, rows)
     ended["provenance"] = json.dumps({})

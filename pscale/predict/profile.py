@@ -315,13 +315,13 @@ def _machine(run: Run) -> Machine:
 
 def _launches(run: Run) -> tuple[list[LaunchTimes], list[str]]:
     """Return the traced launches, steady steps alone, and what was left out in sentences."""
-    if run.planned and all(map(no_training, run.planned.values())):
-        raise UsageError(
-            f"{run.path}: has recorded calls of another program, whose steps on other ranks cannot be put "
-            f"together from parts; pscale report {run.path} --what-if NETWORK.yaml replays its calls on "
-            "another network, and for other sizes pscale predict needs a traced run of pscale's own trainer"
-        )
     kept = traced(run)
+    if run.planned and all(map(no_training, run.planned.values())):
+        replay = f"; pscale report {run.path} --what-if NETWORK.yaml replays its calls on another network"
+        raise UsageError(
+            f"{run.path}: is of another program, whose steps on other ranks cannot be put together: "
+            f"that needs a traced run of pscale's own trainer{replay if kept else ''}"
+        )
     if not kept:
         raise UsageError(
             f"{run.path / 'data'}: has no events of any launch, so nothing is known of the parts of a step; "

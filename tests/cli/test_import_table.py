@@ -47,6 +47,22 @@ def test_a_table_is_read_whatever_separates_its_columns_and_decimals(imported, n
     assert report["failures"][0]["reason"].startswith("line ")
 
 
+@pytest.mark.parametrize("time", ["0", "-1", "inf", "1e400", "nan"])
+def test_a_line_whose_time_is_no_time_is_a_launch_that_failed(imported, time):
+    report = imported(f"p,t\n1,10\n2,{time}\n", "--ranks", "p", "--time", "t", code=1)
+    assert [case["status"] for case in report["cases"]] == ["ok", "failed"]
+
+
+def test_a_table_has_no_calls_and_running_it_again_is_not_advised(imported, pscale):
+    imported("p,t\n1,2\n2,1\n", "--ranks", "p", "--time", "t")
+    for command in (
+        ("trace",),
+        ("export", "--format", "goal"),
+        ("report", "--what-if", "{all: {latency: 5us}}"),
+    ):
+        assert "imported from a table, which has no calls" in " ".join(pscale(*command)[2].split())
+
+
 def test_what_a_table_does_not_tell_stays_unknown_and_is_said(imported):
     report = imported("p,t\n1,2\n2,1\n", "--ranks", "p", "--time", "t")
     assert any("machine, MPI library, binding" in note for note in report["notes"])
@@ -77,7 +93,7 @@ def test_metrics_and_the_work_of_weak_scaling_are_taken_from_columns(imported):
     [
         ("p,t\n1,2\n", ("--ranks", "P", "--time", "T [s]"), "--time: the column 'T [s]' is not in table.csv"),
         ("p,t\n1,2\n", ("--ranks", "q", "--time", "t"), "expected one of p, t"),
-        ("p,t\nmany,2\n", ("--ranks", "p", "--time", "t"), "table.csv:2: 'many' is no number of ranks"),
+        ("p,t\nmany,2\n", ("--ranks", "p", "--time", "t"), "table.csv:2: 'many' is not a number of ranks"),
         ("p,t\n1,2\n", ("--ranks", "p", "--time", "t", "--unit", "MB"), "'MB' is not a unit of time"),
         ("p,t\n1,2\n", ("--ranks", "p", "--time", "t", "--param", "n n=t"), "expected name=COLUMN"),
         ("p,t\n", ("--ranks", "p", "--time", "t"), "a line for each launch"),
