@@ -221,21 +221,14 @@ def how_to_trace(run: Run) -> str:
 def traced(run: Run) -> list[Traced]:
     """Return the launches that ended well and whose events were kept, in the order of the suite."""
     kept = {path.name for path in store.part_paths(run.path / "data", "events")}
-    if not kept:
-        return []
     good = run.cases[run.cases["status"].isin(RECORDED)]
     order = {case: place for place, case in enumerate(run.planned)}
-    found = [
-        Traced(
-            case=str(row["case"]),
-            repeat=int(row["repeat"]),
-            label=str(row["label"]),
-            ranks=int(row["ranks"]),
-        )
+    launches = [
+        Traced(**row)
         for row in records(good[["case", "repeat", "label", "ranks"]])
         if store.part_path(Path(), "events", row["case"], row["repeat"]).name in kept
     ]
-    return sorted(found, key=lambda launch: (order.get(launch.case, len(order)), launch.repeat))
+    return sorted(launches, key=lambda launch: (order.get(launch.case, len(order)), launch.repeat))
 
 
 def launch_events(
