@@ -27,7 +27,8 @@ from pscale.analysis.findings import Findings
 from pscale.analysis.frames import Run, overlay
 from pscale.errors import PscaleError, ResultsError
 from pscale.report import page
-from pscale.report.exports import data_tables
+from pscale.report.blocks import DATA
+from pscale.report.exports import data_table
 from pscale.report.figure_style import STYLES
 from pscale.report.topics import TOPICS
 from pscale.report.topics.cases import every_case
@@ -182,7 +183,7 @@ class Results:
 
     @cached_property
     def _tables(self) -> Mapping[str, pd.DataFrame]:
-        return data_tables(self.findings)
+        return {name: data_table(self.findings, name) for name in DATA}
 
     def _labelled(self, rows: pd.DataFrame) -> pd.DataFrame:
         names = rows["case"].astype(str)
@@ -209,7 +210,8 @@ class Plots:
         """Draw a figure; `style` is that of `pscale report --style`. ResultsError where it has nothing."""
         if style not in STYLES:
             raise ResultsError(f"there is no style {style!r}{_meant(style, STYLES)}")
-        drawing = page.drawing()
+        from pscale.report import drawing  # noqa: PLC0415 - takes its time
+
         with drawing.styled(STYLES[style]):
             figure = _FIGURES[name].draw(self._results.findings)
         if figure is None:

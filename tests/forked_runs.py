@@ -16,8 +16,7 @@ from pathlib import Path
 import pscale.analysis.frames, pscale.cli.app, pscale.cli.run, pscale.runs.store, pscale.suite
 from pscale.cli import main
 from pscale.cli import report
-from pscale.report.page import drawing
-drawing()
+from pscale.report import drawing
 pscale.cli.run._look = lambda *_: None  # half a second
 
 def pscale(*words):

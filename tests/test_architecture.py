@@ -49,7 +49,6 @@ THIRD_PARTY = {
     "pyarrow": {"runs"},
     "pandas": {"analysis", "predict", "export", "report", "api"},
     "scipy": {"analysis", "predict"},
-    "seaborn": {"report"},
     "matplotlib": {"report", "api"},
     "jinja2": {"report"},
     "markupsafe": {"report"},

@@ -64,9 +64,9 @@ def main() -> None:
     """Draw what is asked for on standard input, and answer on standard output."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that has started it ends it
     gc.disable()  # of what it makes in its second, little is garbage
-    from pscale.report.page import draw_all, drawing
+    from pscale.report import drawing  # noqa: F401 - takes its time
+    from pscale.report.page import draw_all
 
-    drawing()  # takes its time
     try:
         asked = pickle.load(sys.stdin.buffer)
     except EOFError:  # nothing is to be drawn

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import quote
 
 from pscale.analysis import text
-from pscale.analysis.columns import Row
+from pscale.analysis.columns import FRAMES, Row
 from pscale.analysis.findings import Findings
 from pscale.analysis.stats import Estimate
 from pscale.report.figure_style import Vector
@@ -17,6 +17,7 @@ from pscale.report.table import Column, Columns, Table, Tone, Value, listed, pla
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+DATA = (*FRAMES, "loss")  # names of CSV files
 MOST_ROWS = 400  # of a table that has several rows a case; that of all cases has up to MOST_CASES
 MOST_CASES = 2000
 _LARGEST_FILE = 300_000  # bytes of a CSV file inside the page
@@ -175,30 +176,31 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What every section is made from: the findings of a run, its figures and its CSV files by name.
+    """What every section is made from: the findings of a run, its figures by name, the text of a CSV file.
 
     `offered` are the files that are inside the page so far.
     """
 
     findings: Findings
     vectors: Mapping[str, Vector]
-    csv: Mapping[str, str]
+    csv: Callable[[str], str]  # by name
     offered: set[str] = field(default_factory=set)
 
     def files(self, *names: str) -> tuple[Attachment, ...]:
         """Return CSV tables as files inside the page, each once; what has no rows is left out."""
-        return tuple(self._file(name) for name in names if self.csv[name].count("\n") > 1)
+        return tuple(self._file(name) for name in names if self.csv(name).count("\n") > 1)
 
     def others(self) -> tuple[Attachment, ...]:
         """Return the files that no table of the page so far has."""
-        return self.files(*(name for name in self.csv if name not in self.offered))
+        return self.files(*(name for name in DATA if name not in self.offered))
 
     def _file(self, name: str) -> Attachment:
-        size, again = len(self.csv[name].encode()), name in self.offered
+        text = self.csv(name)
+        size, again = len(text.encode()), name in self.offered
         self.offered.add(name)
         if size > _LARGEST_FILE:
             return Attachment(name=f"{name}.csv", size=size)
-        address = "" if again else f"data:text/csv;charset=utf-8,{quote(self.csv[name], safe=_PLAIN)}"
+        address = "" if again else f"data:text/csv;charset=utf-8,{quote(text, safe=_PLAIN)}"
         return Attachment(name=f"{name}.csv", size=size, address=address, again=again)
 
     def listings(

@@ -20,6 +20,7 @@ from pscale.analysis.expect import ALONE, LEAST, REACH, case_names, references
 from pscale.analysis.findings import FORMAT, Findings
 from pscale.analysis.frames import records
 from pscale.analysis.text import clean, plural
+from pscale.report.blocks import DATA
 from pscale.report.brief import write_changed
 from pscale.report.topics.problems import bounds, interval, measured
 from pscale.runs.atomic_files import to_json
@@ -59,16 +60,17 @@ def write_csv(findings: Findings, folder: Path) -> list[Path]:
 
 def csv_tables(findings: Findings) -> dict[str, str]:
     """Return the text of every CSV table by name; the bounds of an interval are `_low` and `_high`."""
-    return {name: csv_text(table) for name, table in data_tables(findings).items()}
+    return {name: csv_text(data_table(findings, name)) for name in DATA}
 
 
-def data_tables(findings: Findings) -> dict[str, pd.DataFrame]:
-    """Return every table for programs by name, with or without rows."""
-    tables = {name: getattr(findings, name).drop(columns=SERIES[name]) for name in FRAMES}
+def data_table(findings: Findings, name: str) -> pd.DataFrame:
+    """Return a table for programs, with or without rows."""
+    if name in FRAMES:
+        return getattr(findings, name).drop(columns=SERIES[name])  # type: ignore[no-any-return]
     trained = findings.cases.loc[findings.cases["losses"].map(len) > 0, ["case", "label", "losses"]]
     losses = trained.explode("losses", ignore_index=True).rename(columns={"losses": "loss"})
     losses.insert(2, "step", losses.groupby("case").cumcount())
-    return tables | {"loss": losses.astype({"loss": "float64"})}
+    return losses.astype({"loss": "float64"})
 
 
 def csv_text(table: pd.DataFrame) -> str:

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import re
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +13,6 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -33,7 +31,7 @@ from pscale.analysis.timeline import Traced, launch_events, shown, since_start, 
 from pscale.errors import ResultsError
 from pscale.report.blocks import Context, Section, Topic
 from pscale.report.brief import write_changed
-from pscale.report.exports import csv_tables
+from pscale.report.exports import csv_text, data_table
 from pscale.report.figure_style import (
     CLIPPED,
     DELAY,
@@ -78,7 +76,11 @@ def render_page(
 
     `figures` are SVG by name; `data` is what its script draws again, if that is `embedded` already.
     """
-    context = Context(findings=findings, vectors=vectors(figures), csv=csv_tables(findings))
+    context = Context(
+        findings=findings,
+        vectors=vectors(figures),
+        csv=cache(lambda name: csv_text(data_table(findings, name))),
+    )
     head = Head(
         of=f"{findings.suite} · run {findings.run}",
         title=findings.title,
@@ -342,17 +344,21 @@ def draw_figures(
     findings: Findings, style: FigureStyle = SCREEN, topics: Sequence[Topic] = TOPICS
 ) -> Mapping[str, Placed]:
     """Draw every figure that the run has data for."""
-    with drawing().styled(style):
+    from pscale.report import drawing
+
+    with drawing.styled(style):
         drawn = {each.name: each.draw(findings) for topic in topics if (each := topic.figure)}
-        return {name: drawing().place(figure) for name, figure in drawn.items() if figure is not None}
+        return {name: drawing.place(figure) for name, figure in drawn.items() if figure is not None}
 
 
 def write_figures(
     figures: Mapping[str, Placed], folder: Path, formats: Sequence[str], style: FigureStyle = SCREEN
 ) -> list[Path]:
     """Write figures into `folder`; returns the files, figure by figure."""
+    from pscale.report import drawing
+
     folder.mkdir(parents=True, exist_ok=True)
-    with drawing().styled(style):
+    with drawing.styled(style):
         return [path for name, figure in figures.items() for path in figure.save(folder, name, formats)]
 
 
@@ -360,15 +366,7 @@ def inline_figures(figures: Mapping[str, Placed]) -> dict[str, str]:
     """Return figures as SVG for a page."""
     if not figures:
         return {}
-    with drawing().styled():
+    from pscale.report import drawing
+
+    with drawing.styled():
         return {name: figure.inline() for name, figure in figures.items()}
-
-
-def drawing() -> ModuleType:
-    """Return the module that draws: importing it takes half a second."""
-    sys.modules.setdefault("scipy", None)  # type: ignore[arg-type]  # seaborn would import it, for a second
-    from pscale.report import drawing as module  # noqa: PLC0415
-
-    if not sys.modules["scipy"]:
-        del sys.modules["scipy"]
-    return module

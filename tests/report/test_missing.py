@@ -13,7 +13,7 @@ from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.config import Workload
 from pscale.report.brief import Answer
-from pscale.report.exports import data_tables, render_json
+from pscale.report.exports import csv_tables, render_json
 from pscale.report.page import draw_figures, write_all
 from pscale.report.terminal import render_terminal
 
@@ -48,7 +48,7 @@ def reported(folder):
     write_all(summary, folder, ())
     render_terminal(summary, Console(file=io.StringIO(), width=100), plot=True)
     render_json(summary)
-    data_tables(summary)
+    csv_tables(summary)
     references(summary.rows("cases"), summary.rows("merits"))
     assert Answer.of(summary).lines or Answer.of(summary).sentences
     return " ".join(line.text for line in summary.headlines)

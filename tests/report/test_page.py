@@ -102,7 +102,7 @@ def test_every_file_that_csv_writes_is_inside_the_page_with_its_size_in_bytes(ho
         content = tables[name.removesuffix(".csv")]
         assert (head, unquote(data)) == ("data:text/csv;charset=utf-8", content)
         assert link.words == f"{name} ({size_of(len(content.encode()))})"
-    (file,) = Context(findings=hostile, vectors={}, csv={"x": "µ\nµ\n"}).files("x")
+    (file,) = Context(findings=hostile, vectors={}, csv=lambda _: "µ\nµ\n").files("x")
     assert file.size == 6
 
 

@@ -10,8 +10,8 @@ from pscale.analysis.contrasts import Proposal
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.config import Workload
+from pscale.report import drawing
 from pscale.report.figure_style import STYLES
-from pscale.report.page import drawing
 from pscale.report.topics.cases import EVIDENCE as TOPIC
 
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e[-+]?\d+)?")
@@ -185,7 +185,7 @@ def test_what_is_not_known_of_a_machine_is_not_made_up(tmp_path):
 
 def test_the_figure_has_logarithmic_times_beside_ideal_ones_and_the_target(tmp_path):
     findings = asked(tmp_path / "run", strong(), target=0.6)
-    with drawing().styled(STYLES["publication"]):
+    with drawing.styled(STYLES["publication"]):
         time, efficiency = TOPIC.figure.draw(findings).axes
     assert (time.get_xscale(), time.get_yscale()) == ("log", "log")
     (ideal,) = [line for line in time.lines if line.get_linestyle() == "--"]

@@ -1,6 +1,5 @@
 """What is said first of many series: nothing of what was not measured, and nothing twice."""
 
-from collections import defaultdict
 from dataclasses import replace
 
 import pytest
@@ -43,7 +42,7 @@ def without_breakdown(run):
 
 def blocks(summary):
     """Return the head of the page, and its other blocks."""
-    head, *others = TOPIC.blocks(Context(findings=summary, vectors={}, csv=defaultdict(str)))
+    head, *others = TOPIC.blocks(Context(findings=summary, vectors={}, csv=str))
     assert isinstance(head, Headlines)
     return head, others
 

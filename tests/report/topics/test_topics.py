@@ -2,14 +2,14 @@
 
 import pytest
 
-from pscale.report.exports import data_tables
+from pscale.report.blocks import DATA
 from pscale.report.topics import TOPICS
 
 
-def test_names_of_sections_and_figures_are_unique_and_files_exist(summary):
+def test_names_of_sections_and_figures_are_unique_and_files_exist():
     for names in ([topic.name for topic in TOPICS], [topic.figure.name for topic in TOPICS if topic.figure]):
         assert len(names) == len(set(names))
-    assert {name for topic in TOPICS for name in topic.files} <= {*data_tables(summary)}
+    assert {name for topic in TOPICS for name in topic.files} <= {*DATA}
 
 
 @pytest.mark.parametrize("topic", TOPICS, ids=lambda topic: topic.name)
