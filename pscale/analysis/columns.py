@@ -740,13 +740,12 @@ def _columns(
     return len(mappings), lambda name: [row.get(name) for row in mappings]
 
 
-def _bounds(name: str, values: Iterable[Estimate | None]) -> dict[str, NDArray[np.float64]]:
-    """Return the three columns of an interval."""
-    ends = {"": "value", "_low": "low", "_high": "high"}
-    each = [*values]
+def _bounds(name: str, values: Iterable[Estimate | float | None]) -> dict[str, NDArray[np.float64]]:
+    """Return the three columns of an interval; numbers alone have none."""
+    each = [Estimate(value=value) if isinstance(value, float) else value for value in values]
     return {
         f"{name}{end}": np.array([getattr(value, part, None) for value in each], np.float64)
-        for end, part in ends.items()
+        for end, part in (("", "value"), ("_low", "low"), ("_high", "high"))
     }
 
 

@@ -12,9 +12,8 @@ efficiency; computation, load balance, serialisation and transfer each take what
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from statistics import median, stdev
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -22,12 +21,13 @@ import pandas as pd
 
 from pscale.analysis.columns import Row
 from pscale.analysis.difference import more_rounds
-from pscale.analysis.frames import KINDS, Run, grouped, records, workloads
+from pscale.analysis.frames import KINDS, Run, records, workloads
 from pscale.analysis.resources import idle
 from pscale.analysis.scaling import bases as bases_of
 from pscale.analysis.stats import Estimate, level, student_quantile
 from pscale.config import Plan, from_dict
 from pscale.config.workload import WALL
+from pscale.runs.step_time import Vector
 
 _LAUNCH = ["case", "repeat"]
 _SAME: Estimate | None = Estimate(value=1.0, low=1.0, high=1.0)
@@ -51,7 +51,17 @@ LOSSES = {  # shares of a step that are no use, in words
     "unaccounted": "unaccounted",
 }
 _OF_BASE = ("useful", "threads", "outside", "scaling")  # shares that the base case decides as well
-_MEASURED = [f"mean_{kind}_s" for kind in ("transfer", "wait_or_transfer", "copy", "offload", "unaccounted")]
+_MEASURED = {  # beside what an ideal network tells
+    "transfer": "mean_transfer_s",
+    "wait_or_transfer": "mean_wait_or_transfer_s",
+    "copy": "mean_copy_s",
+    "offload": "mean_offload_s",
+    "unaccounted": "mean_unaccounted_s",
+}
+_USED = [
+    *("mean_compute_s", "max_compute_s", "wall_s", "t_ideal_s", "core_s", "model_flops", "work"),
+    "mean_unaccounted_s",
+]
 _WHOLE_STEP = ("wall_s", "t_ideal_s", "mean_compute_s", "max_compute_s")
 _COMPUTING = 0.05  # of a phase, on the rank that computes most in it: the phase is for computing
 _SPENT = [*KINDS, "ideal_wait_s", "wall_s"]
@@ -90,7 +100,7 @@ def phases(run: Run) -> pd.DataFrame:
 
     So is its ideal wall: compute, copies, stalls of offload and the wait that an ideal network leaves.
     """
-    return _with_cores(run, _over_ranks(_named(run), [*_LAUNCH, "phase"]))
+    return _with_cores(run, _over_ranks(_named(run), [*_LAUNCH, "phase"]).assign(mean_unaccounted_s=np.nan))
 
 
 def _named(run: Run) -> pd.DataFrame:
@@ -120,124 +130,73 @@ def _with_cores(run: Run, table: pd.DataFrame) -> pd.DataFrame:
 
 def trees(table: pd.DataFrame, points: Sequence[Row], threads: Sequence[Row]) -> Iterator[dict[str, Any]]:
     """Yield the efficiency tree of every case, from the launches of all and the efficiencies in `points`."""
-    bases, efficiencies = bases_of(points), {point.case: point.efficiency for point in points}
+    known = records(_trees(table, ["case"], bases_of(points)).reset_index())
+    launched: dict[Any, pd.DataFrame] = dict(iter(table.groupby("case")))
+    efficiencies = {row.case: row.efficiency for row in points}
     of_threads = {row.case: row.efficiency for row in threads if row.threads > 1}
-    of_case = _by_case(records(table))
-    medians = {case: _medians(rows) for case, rows in of_case.items()}
-    for case, rows in of_case.items():
-        base = medians.get(bases.get(case, ""))
-        found = _tree(rows, medians[case], base) | {"case": case, "threads": of_threads.get(case)}
-        if bases.get(case) == case:
-            found |= {"overall": found["parallel"], "computation": _SAME}
-        else:
-            of_base = _factor([], "parallel", base) if base else None
-            found |= _against_base(found["parallel"], of_base, efficiencies[case])
-        yield found
+    parallel = {row["case"]: row["parallel"] for row in known}
+    for row in known:
+        case, base, of_base = row["case"], row["base"], parallel.get(row["base"])
+        for name, columns in _FACTORS.items():
+            row[name] = _with_interval(row[name], *(launched[case][column].to_numpy() for column in columns))
+        row |= {"overall": None, "computation": None, "of_step": 1.0, "threads": of_threads.get(case)}
+        if base == case:
+            row |= {"overall": row["parallel"], "computation": _SAME}
+        elif of_base and efficiencies[case] and row["parallel"] and row["parallel"].value:
+            row["overall"] = efficiencies[case].times(of_base)
+            row["computation"] = row["overall"].times(1 / row["parallel"].value)
+        yield row
 
 
-def _against_base(
-    parallel: Estimate | None, base: Estimate | None, efficiency: Estimate | None
-) -> dict[str, Estimate | None]:
-    """Return the factors of a case against its base, given the parallel efficiency of either."""
-    if not (base and base.value and efficiency and parallel and parallel.value):
-        return {"overall": None, "computation": None}
-    overall = efficiency.times(base.value)
-    return {"overall": overall, "computation": overall.times(1 / parallel.value)}
-
-
-def phase_trees(
-    table: pd.DataFrame, bases: Mapping[str, str], whole: pd.DataFrame
-) -> Iterator[dict[str, Any]]:
-    """Yield the tree of every phase that is for computing; `whole` is the table of whole steps.
+def phase_trees(table: pd.DataFrame, bases: Mapping[str, str], whole: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the tree of every phase that is for computing; `whole` is the table of whole steps.
 
     Of a phase that is for communication, efficiency says nothing: the share of the step says what it costs.
     """
-    walls_s = {case: _median(rows, "wall_s") for case, rows in _by_case(records(whole)).items()}
-    of_phases = grouped(records(table.sort_values("phase", kind="stable")), lambda row: str(row["phase"]))
-    for phase, of_phase in of_phases.items():
-        medians = {case: _medians(rows) for case, rows in _by_case(of_phase).items()}
-        busy = {
-            case: each
-            for case, each in medians.items()
-            if (_over(each["max_compute_s"], each["wall_s"]) or 0.0) > _COMPUTING
-        }
-        for case, each in busy.items():
-            base = bases.get(case)
-            tree = _tree([], each, busy.get(base or "")) | {"case": case, "phase": phase}
-            own = {"overall": tree["parallel"], "computation": _SAME} if base == case else {}
-            yield tree | own | {"of_step": _over(each["wall_s"], walls_s[case])}
+    names = ["phase", "case"]
+    medians = table.groupby(names, observed=True)[["max_compute_s", "wall_s"]].median()
+    busy = medians.index[medians["max_compute_s"] > _COMPUTING * medians["wall_s"]]
+    table = table[pd.MultiIndex.from_frame(table[names]).isin(busy)]
+    found = _trees(table, names, bases).reset_index()
+    own = found["case"] == found["base"]
+    found["overall"] = found["parallel"].where(own)
+    found["computation"] = found["computation"].astype(object).mask(own, _SAME)
+    walls_s = found["case"].map(whole.groupby("case")["wall_s"].median()).astype(float)
+    found["of_step"] = found["wall_s"] / walls_s
+    return records(found)
 
 
-def _by_case(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    return grouped(rows, lambda row: str(row["case"]))
+def _trees(table: pd.DataFrame, by: list[str], bases: Mapping[str, str]) -> pd.DataFrame:
+    """Return factors of medians over launches, unknown where one lacks them: nothing of nothing is all of it.
 
-
-_Medians = Mapping[str, Any]
-
-
-def _medians(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the medians over launches of what is known of them, and `lacks`: what is not known of all."""
-    found: dict[str, Any] = {"lacks": set(), "strong": rows[0]["scaling"] == "strong"}
-    for name in _USED:
-        found[name] = _median(rows, name)
-        if any(row.get(name) is None for row in rows):
-            found["lacks"].add(name)
-    return found
-
-
-def _median(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    known = [row[name] for row in rows if row.get(name) is not None]
-    return median(known) if known else None
-
-
-_USED = (
-    *("mean_compute_s", "max_compute_s", "wall_s", "t_ideal_s", "core_s", "model_flops", "work"),
-    "mean_unaccounted_s",
-)
-
-
-def _over(above: float | None, below: float | None) -> float | None:
-    return None if above is None or not below else above / below
-
-
-def _tree(rows: Sequence[Mapping[str, Any]], medians: _Medians, base: _Medians | None) -> dict[str, Any]:
-    """Return factors, with the intervals that these launches, if any, give; None where one is unknown."""
-    computation = _computation(medians, base) if base else None
-    return {
-        "phase": "",
-        "of_step": 1.0,
-        **{name: _factor(rows, name, medians) for name in _FACTORS},
-        "computation": None if computation is None else _exactly(computation),
-        "unaccounted": _over(medians["mean_unaccounted_s"], medians["wall_s"]),
-    }
-
-
-def _computation(medians: _Medians, base: _Medians) -> float | None:
-    """Return computing for the same work on the base case over that of a case."""
-    work = 1.0 if medians["strong"] else _over(medians["model_flops"], base["model_flops"])
-    stated = _over(medians["work"], base["work"])
-    work = work if stated is None else stated
-    return None if work is None or base["core_s"] is None else _over(work * base["core_s"], medians["core_s"])
-
-
-@lru_cache(1024)  # of very many phases most factors are one
-def _exactly(value: float) -> Estimate:
-    return Estimate(value=value)
-
-
-def _factor(rows: Sequence[Mapping[str, Any]], name: str, medians: _Medians) -> Estimate | None:
-    """Return a factor, with the interval of its launches' own: nothing of nothing is all of it.
-
-    A share is never above one.
+    Computation is that of the same work on the base case over that of a case.
     """
-    above, below = _FACTORS[name]
-    if medians["lacks"].intersection((above, below)):
-        return None
-    value = medians[above] / medians[below] if medians[below] else 1.0
-    if len(rows) < 2 or not all(row[above] > 0 and row[below] > 0 for row in rows):
-        return _exactly(value)
-    known = level(np.log([row[above] / row[below] for row in rows])).estimate()
-    return _exactly(value) if known.low is None else known.times(value / known.value).at_most(1.0)
+    groups = table.groupby(by, observed=True)
+    medians = groups[_USED].median().where(groups[_USED].count().eq(groups.size(), axis=0))
+    levels = [medians.index.get_level_values(name) for name in by]
+    base = levels[-1].map(bases)
+    of_base = medians.reindex(pd.MultiIndex.from_arrays([*levels[:-1], base]) if levels[1:] else base)
+    of_base.index = medians.index
+    factors = {
+        name: (medians[above] / medians[below]).mask((medians[below] == 0) & medians[above].notna(), 1.0)
+        for name, (above, below) in _FACTORS.items()
+    }
+    flops, stated = (medians[name] / of_base[name] for name in ("model_flops", "work"))
+    work = stated.fillna(flops.mask(groups["scaling"].first() == "strong", 1.0))
+    return pd.DataFrame(factors).assign(
+        wall_s=medians["wall_s"],
+        computation=work * of_base["core_s"] / medians["core_s"].where(medians["core_s"] > 0),
+        unaccounted=medians["mean_unaccounted_s"] / medians["wall_s"].where(medians["wall_s"] > 0),
+        base=base,
+    )
+
+
+def _with_interval(value: float | None, above: Vector, below: Vector) -> Estimate | None:
+    """Return a factor with the interval of its launches' own; a share is never above one."""
+    if value is None or len(above) < 2 or not min(above.min(), below.min()) > 0:
+        return None if value is None else Estimate(value=value)
+    known = level(np.log(above / below)).estimate()
+    return known.times(value / known.value).at_most(1.0)
 
 
 def axis_trees(run: Run, launches: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -309,110 +268,88 @@ def lost_time(
     Idle threads are unknown where threads were not observed: they are in the compute then. Launches of which
     a kind of time is unknown are left out.
     """
-    of_case = _by_case(records(table))
-    idle_of = {case: 0.0 for case, rows in of_case.items() if rows[0]["threads"] == 1}
+    idle_of = dict.fromkeys(table.loc[table["threads"] == 1, "case"], 0.0)
     idle_of |= {time.case: idle(time) for time in threads}
-    for case, launched in of_case.items():
+    outside = (table["outside_s"] / table["wall_s"]).groupby(table["case"]).median()
+    known = table[(table["wall_s"] > 0) & table[[*_MEASURED.values()]].notna().all(axis=1)]
+    for case, rows in ((str(case), rows) for case, rows in known.groupby("case")):
         tree, base = trees[case], bases.get(case, "")
-        rows = [row for row in launched if row["wall_s"] and all(row[kind] is not None for kind in _MEASURED)]
-        if not (rows and tree.parallel and tree.communication):
+        if not (tree.parallel and tree.communication):
             continue
-        wall_s = median(row["wall_s"] for row in rows)
-        beside = {kind: median(row[kind] for row in rows) / wall_s for kind in _MEASURED}
-        of_base = idle_of.get(base, math.nan) if tree.computation else 0.0
-        idle_more = 0.0 if base == case else idle_of.get(case, math.nan) - of_base
-        idled = float(np.fmax(0.0, idle_more))
-        more = {"threads": idled, **_outside(rows, of_case.get(base, ()), tree, trees.get(base))}
-        losses = _shares(tree, tree.parallel.value, tree.communication.value, beside, more)
-        spread = _spread(tree, rows, None if base == case else wall_s, more)
+        more, of_base = idle_of.get(case, math.nan), idle_of.get(base, math.nan) if tree.computation else 0.0
+        idled = 0.0 if base == case else more - of_base
+        parts = pd.DataFrame({name: rows[column] / rows["wall_s"] for name, column in _MEASURED.items()})
+        parts = parts.assign(
+            parallel=rows["mean_compute_s"] / rows["wall_s"],
+            communication=rows["max_compute_s"] / rows["wall_s"],
+            computation=tree.computation.value if tree.computation else math.nan,
+            ideal=rows["t_ideal_s"] / rows["wall_s"] if tree.transfer else math.nan,
+            threads=0.0 if math.isnan(idled) else max(0.0, idled),
+            outside=_outside(outside.to_dict(), case, base, trees),
+        )
+        wall_s = float(rows["wall_s"].median())
+        whole = parts.iloc[:1].assign(
+            **{name: float(rows[column].median()) / wall_s for name, column in _MEASURED.items()},
+            parallel=tree.parallel.value,
+            communication=tree.communication.value,
+            ideal=tree.transfer.value if tree.transfer else math.nan,
+        )
+        if tree.computation and tree.overall and base != case:
+            own = tree.overall.value * wall_s / rows["mean_compute_s"].where(rows["mean_compute_s"] > 0)
+            parts["computation"] = own.fillna(tree.computation.value)
+        reach = _reach(_split(parts), None if base == case else tree)
+        shares = _split(whole).iloc[0].drop(["threads"] * math.isnan(idled)).dropna()
         yield {"case": case} | {
-            name: Estimate(value=share)
-            if name not in spread
-            else Estimate(value=share, low=share - spread[name], high=share + spread[name])
-            for name, share in losses.items()
-            if name != "threads" or not math.isnan(idle_more)
+            str(name): Estimate(value=share, low=share - reach[name], high=share + reach[name])
+            if name in reach
+            else Estimate(value=share)
+            for name, share in shares.items()
         }
 
 
-def _outside(
-    rows: Sequence[Mapping[str, Any]], of_base: Sequence[Mapping[str, Any]], tree: Row, base: Row | None
-) -> dict[str, float]:
+def _outside(share: Mapping[Any, float], case: str, base: str, trees: Mapping[str, Row]) -> float:
     """Return the share of the launch outside its steps beyond that of the base case, where a step is all."""
-    share, base_share = (
-        _median([{"share": row["outside_s"] / row["wall_s"]} for row in each], "share")
-        for each in (rows, of_base)
-    )
-    if not share:
-        return {}
-    scaled = tree.overall and base and base.overall and tree.overall.value / base.overall.value
-    return {"outside": max(0.0, share - (base_share or 0.0) * scaled)} if scaled else {}
+    overall, of_base = (trees[each].overall if each in trees else None for each in (case, base))
+    if not (share[case] and overall and of_base):
+        return math.nan
+    return float(max(0.0, share[case] - share.get(base, 0.0) * overall.value / of_base.value))
 
 
-def _spread(
-    tree: Row, rows: Sequence[Mapping[str, Any]], wall_s: float | None, more: Mapping[str, float]
-) -> dict[str, float]:
+def _reach(shares: pd.DataFrame, tree: Row | None) -> dict[Any, float]:
     """Return half of the interval of every share, from those of the launches by themselves.
 
-    Unless the case is its own base, without `wall_s`, how far its efficiency is known comes on top.
+    Unless the case is its own base, without `tree`, how far its efficiency is known comes on top.
     """
-    own = [_of_launch(tree, row, wall_s, more) for row in rows]
-    if len(own) < 2:
+    if len(shares) < 2:
         return {}
-    reach = student_quantile(len(own) - 1) / math.sqrt(len(own))
-    found = {name: reach * stdev(each[name] for each in own) for name in own[0]}
-    known = tree.overall if tree.computation and wall_s else None
-    if known and known.low is not None and known.high is not None:
-        for name in _OF_BASE:
-            if any(each.get(name) for each in own):
-                found[name] = max(found[name], (known.high - known.low) / 2)
-    return found
+    found = shares.std() * student_quantile(len(shares) - 1) / math.sqrt(len(shares))
+    spread = half(tree.overall) if tree and tree.computation and tree.overall else None
+    if spread is not None:
+        touched = [name for name in _OF_BASE if shares[name].any()]
+        found[touched] = found[touched].clip(lower=spread)
+    return found.dropna().to_dict()
 
 
-def _of_launch(
-    tree: Row, row: Mapping[str, Any], wall_s: float | None, more: Mapping[str, float]
-) -> dict[str, float]:
-    """Split the wall of one launch as that of all, which is `wall_s`."""
-    wall, (parallel, communication) = row["wall_s"], (row["mean_compute_s"], row["max_compute_s"])
-    own = tree._replace(transfer=Estimate(value=row["t_ideal_s"] / wall) if tree.transfer else None)
-    if tree.computation and tree.overall and wall_s and parallel:
-        own = own._replace(computation=Estimate(value=tree.overall.value * wall_s / parallel))
-    beside = {kind: row[kind] / wall for kind in _MEASURED}
-    return _shares(own, parallel / wall, communication / wall, beside, more)
+def _split(of: pd.DataFrame) -> pd.DataFrame:
+    """Split walls: compute into what is useful, idle threads, what is outside and the rest, then imbalance.
 
-
-def _shares(
-    tree: Row,
-    parallel: float,
-    communication: float,
-    beside: Mapping[str, float],
-    more: Mapping[str, float],
-) -> dict[str, float]:
-    """Split the wall: compute into what is useful, `more` and the rest, then imbalance, then communication.
-
-    Compute and imbalance take from the step what the slowest rank computes: `communication`.
+    Compute and imbalance take from the step what the slowest rank computes: `communication`. Of what is left
+    transfer comes first, as an ideal network tells it, whatever the clocks say; then what was measured beside
+    it; the rest is wait.
     """
-    useful = parallel * min(1.0, tree.computation.value) if tree.computation else parallel - more["threads"]
-    useful = max(0.0, useful)
-    rest, known = parallel - useful, {}
-    for name, share in more.items():
-        known[name] = min(share, rest)
-        rest -= known[name]
-    return {
-        "useful": useful,
-        **known,
-        "scaling": rest,
-        "imbalance": communication - parallel,
-        **_communication(tree, 1 - communication, beside),
-    }
-
-
-def _communication(tree: Row, left: float, beside: Mapping[str, float]) -> dict[str, float]:
-    """Split what is left of the step: transfer first, then what was measured beside it, the rest is wait."""
-    known = {kind.removeprefix("mean_").removesuffix("_s"): share for kind, share in beside.items()}
-    if tree.transfer:  # as an ideal network tells it, whatever the clocks say
-        known |= {"transfer": max(0.0, 1 - tree.transfer.value), "wait_or_transfer": 0.0}
-    found = {}
+    useful = of["parallel"] * of["computation"].clip(upper=1.0)
+    found = {"useful": useful.fillna(of["parallel"] - of["threads"]).clip(lower=0.0)}
+    left = of["parallel"] - found["useful"]
+    for name in ("threads", "outside"):
+        found[name] = of[name].clip(upper=left)
+        left = left - found[name].fillna(0.0)
+    found |= {"scaling": left, "imbalance": of["communication"] - of["parallel"]}
+    known = of.assign(
+        transfer=(1 - of["ideal"]).clip(lower=0.0).fillna(of["transfer"]),
+        wait_or_transfer=of["wait_or_transfer"].mask(of["ideal"].notna(), 0.0),
+    )
+    left = 1 - of["communication"]
     for name in ("transfer", "copy", "offload", "unaccounted", "wait_or_transfer"):
-        found[name] = min(known[name], left)
-        left -= found[name]
-    return {**found, "serialisation": left}
+        found[name] = known[name].clip(upper=left)
+        left = left - found[name]
+    return pd.DataFrame(found).assign(serialisation=left)
