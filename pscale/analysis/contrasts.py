@@ -13,8 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import pandas as pd
-
 from pscale.analysis import scaling
 from pscale.analysis.columns import Row, row
 from pscale.analysis.difference import (
@@ -512,65 +510,55 @@ def compare(a: Run, b: Run, relevant: float = RELEVANT) -> Comparison:
 
     Cases whose steps do other work are not compared: their times say nothing of speed.
     """
-    times = [scaling.step_samples(run) for run in (a, b)]
-    pairs, labels = _pairs(a, b), labels_of(a)
+    times, labels = [scaling.step_samples(run) for run in (a, b)], [labels_of(run) for run in (a, b)]
+    by_label = {label: case for case, label in labels[1].items() if case not in labels[0]}
+    named = {case: case if case in labels[1] else by_label.get(label) for case, label in labels[0].items()}
+    pairs = {one: other for one, other in named.items() if other is not None}
+    backward = {other: one for one, other in pairs.items()}
     both = {one: other for one, other in pairs.items() if one in times[0] and other in times[1]}
-    alike = [(one, other) for one, other in both.items() if not _other_work(a, one, b, other)]
+    other_work = {one: _other_work(a, one, b, other) for one, other in both.items()}
+    alike = [(one, both[one]) for one, differing in other_work.items() if not differing]
+    missing = [
+        *((one, labels[0][one], "B", reason(b, pairs.get(one))) for one in labels[0] if one in times[0]),
+        *((one, labels[1][one], "A", reason(a, backward.get(one))) for one in labels[1] if one in times[1]),
+    ]
     begun = [run.cases["started_unix_s"].min() for run in (a, b)]
-    results = tested(_sides(a, b, alike, times), difference, relevant)
+    sides = [((a, one, times[0][one]), (b, other, times[1][other])) for one, other in alike]
     return Comparison(
         a=_name_of(a),
         b=_name_of(b),
         relevant=relevant,
         compared=[
-            row("compared", **each, case=one, label=labels[one], matched_by="id" if one == other else "label")
-            for each, (one, other) in zip(results, alike, strict=True)
+            row(
+                "compared",
+                **each,
+                case=one,
+                label=labels[0][one],
+                matched_by="id" if one == other else "label",
+            )
+            for each, (one, other) in zip(tested(sides, difference, relevant), alike, strict=True)
         ],
-        missing=[*_missing(a, b, pairs, times), *_not_compared(a, b, both.items())],
+        missing=[
+            *(
+                _lacking(*each)
+                for each in missing
+                if each[0] not in (both if each[2] == "B" else both.values())
+            ),
+            *(
+                _lacking(
+                    both[one], labels[1][both[one]], "both", f"a step does different work: {', '.join(what)}"
+                )
+                for one, what in other_work.items()
+                if what
+            ),
+        ],
         changes=changes(a, b, both.items()),
         apart_s=abs(begun[1] - begun[0]),
     )
 
 
-def _sides(
-    a: Run, b: Run, pairs: Iterable[tuple[str, str]], times: Sequence[Mapping[str, Sample]]
-) -> list[tuple[Side, Side]]:
-    return [((a, one, times[0][one]), (b, other, times[1][other])) for one, other in pairs]
-
-
-def _pairs(a: Run, b: Run) -> dict[str, str]:
-    """Return which case of B each case of A is compared with: the same work, else the same name."""
-    ours, theirs = labels_of(a), labels_of(b)
-    by_label = {label: case for case, label in theirs.items() if case not in ours}
-    return {
-        case: other
-        for case, label in ours.items()
-        if (other := case if case in theirs else by_label.get(label)) is not None
-    }
-
-
-def _missing(a: Run, b: Run, pairs: Mapping[str, str], times: list[dict[str, Sample]]) -> Iterator[Row]:
-    backward = {other: one for one, other in pairs.items()}
-    sides = (("B", a, b, pairs), ("A", b, a, backward))
-    for (lacking, run, other, link), measured, measured_there in zip(
-        sides, times, reversed(times), strict=True
-    ):
-        for case, label in labels_of(run).items():
-            if case in measured and link.get(case) not in measured_there:
-                yield _lacking(case, label, lacking, reason(other, link.get(case)))
-
-
 def _lacking(case: str, label: str, run: str, why: str) -> Row:
     return row("missing", case=case, label=label, run=run, reason=why)
-
-
-def _not_compared(a: Run, b: Run, pairs: Iterable[tuple[str, str]]) -> Iterator[Row]:
-    """Yield the cases of one name whose steps do other work in B."""
-    labels = labels_of(b)
-    for one, other in pairs:
-        if differing := _other_work(a, one, b, other):
-            why = f"a step does different work: {', '.join(differing)}"
-            yield _lacking(other, labels[other], "both", why)
 
 
 def _other_work(a: Run, one: str, b: Run, other: str) -> list[str]:
@@ -578,15 +566,12 @@ def _other_work(a: Run, one: str, b: Run, other: str) -> list[str]:
     ours, theirs = work_of(a, one), work_of(b, other)
     programs = [run.planned.get(case, {}).get("workload") or {} for run, case in ((a, one), (b, other))]
     same = {name for program in programs for name in program.get("same_work", ())}
+    values = {name: (ours.get(name), theirs.get(name)) for name in (*ours, *theirs) if name not in same}
     return [
-        f"{name} {_shown(ours.get(name))} and {_shown(theirs.get(name))}"
-        for name in dict.fromkeys([*ours, *theirs])
-        if name not in same and ours.get(name) != theirs.get(name)
+        f"{name} " + " and ".join(f"'{each}'" if isinstance(each, str) else str(each) for each in both)
+        for name, both in values.items()
+        if both[0] != both[1]
     ]
-
-
-def _shown(value: object) -> str:
-    return f"'{value}'" if isinstance(value, str) else str(value)
 
 
 def reason(run: Run, case: str | None) -> str:
@@ -600,23 +585,16 @@ def reason(run: Run, case: str | None) -> str:
     return f"{first['status']}: {first['reason'] or 'no reason recorded'}"
 
 
-_WORK = ("model", "batch", "tokens", "parameters")
-
-
 def work_of(run: Run, case: str) -> dict[str, object]:
     """Return the work of a measured case: model, batch, tokens, parameters; command of a program."""
-    row = run.good[run.good["case"] == case].iloc[0]
-    measured = {name: None if pd.isna(row[name]) else row[name] for name in _WORK}
-    return measured | command_of(run, case)
+    names = ["model", "batch", "tokens", "parameters"]
+    return records(run.good.loc[run.good["case"] == case, names].iloc[:1])[0] | command_of(run, case)
 
 
 def command_of(run: Run, case: str) -> dict[str, object]:
     """Return command and parameters of a case that runs a program; nothing of a training."""
-    planned = run.planned.get(case, {})
-    if not is_program(planned):
-        return {}
-    program = planned["workload"]
-    return {"command": program["command"], **program.get("params", {})}
+    program = run.planned.get(case, {}).get("workload") or {}
+    return {"command": program["command"], **program.get("params", {})} if program.get("command") else {}
 
 
 def labels_of(run: Run) -> dict[str, str]:
@@ -636,17 +614,17 @@ def variants(run: Run, relevant: float = RELEVANT) -> Comparison:
 
     Raises UsageError for a run of a single series.
     """
-    series = list(dict.fromkeys(_series(run, case) for case in run.planned))
-    if len(series) == 1:
+    if len({_series(run, case) for case in run.planned}) == 1:
         raise UsageError(
             f"{run.path} has no variants to compare; name a second run, `pscale compare {run.path} B`, "
             "or a run of a suite that sweeps more than sizes"
         )
     times, labels = scaling.step_samples(run), labels_of(run)
     pairs = _pairs_of_variants(run, times)
-    a, b = _names(run, [(one, other) for other, one in pairs.items()])
+    a, b = _names(run, pairs)
     both = [(one, other) for other, one in pairs.items() if one in times and other in times]
-    results = tested(_sides(run, run, both, (times, times)), paired, relevant)
+    alone = (case for case in run.planned if case not in pairs and case not in pairs.values())
+    sides = [((run, one, times[one]), (run, other, times[other])) for one, other in both]
     return Comparison(
         a=f"{_name_of(run)}: {a or 'the first case of each size and work'}",
         b=f"{_name_of(run)}: {b}",
@@ -659,9 +637,20 @@ def variants(run: Run, relevant: float = RELEVANT) -> Comparison:
                 label=labels[other] if a else f"{labels[other]} against {labels[one]}",
                 matched_by="size",
             )
-            for each, (one, other) in zip(results, both, strict=True)
+            for each, (one, other) in zip(tested(sides, paired, relevant), both, strict=True)
         ],
-        missing=[*_missing_of_variants(run, pairs, times)],
+        missing=[
+            *(
+                _lacking(case, labels[case], "A", "no other case of its ranks, threads and work")
+                for case in alone
+            ),
+            *(
+                _lacking(case, labels[case], side, reason(run, case))
+                for other, one in pairs.items()
+                for side, case in (("A", one), ("B", other))
+                if case not in times
+            ),
+        ],
         changes=changes(run, run, both),
         apart_s=None,
     )
@@ -676,7 +665,8 @@ def _pairs_of_variants(run: Run, times: Mapping[str, Sample]) -> dict[str, str]:
     def alike(one: str, other: str) -> bool:
         if one in times and other in times:
             return not _other_work(run, one, run, other)
-        return _batch(run, one) == _batch(run, other)
+        batches = [(run.planned[case].get("train") or {}).get("batch") for case in (one, other)]
+        return bool(batches[0] == batches[1])
 
     first: dict[tuple[int, int], list[str]] = {}  # by ranks and threads
     pairs = {}
@@ -689,43 +679,23 @@ def _pairs_of_variants(run: Run, times: Mapping[str, Sample]) -> dict[str, str]:
     return pairs
 
 
-def _names(run: Run, pairs: Sequence[tuple[str, str]]) -> tuple[str, str]:
+def _names(run: Run, pairs: Mapping[str, str]) -> tuple[str, str]:
     """Return what each side is called: its series, or what these share or do not share with the other side's.
 
     That of A is empty if its cases have nothing in common.
     """
-    references = list(dict.fromkeys(_series(run, one) for one, _ in pairs))
+    series = [(_series(run, one), _series(run, other)) for other, one in pairs.items()]
+    references = list(dict.fromkeys(one for one, _ in series))
     if len(references) < 2:
-        others = dict.fromkeys(_series(run, other) for _, other in pairs)
+        others = dict.fromkeys(other for _, other in series)
         return (references or ["-"])[0] or "the first series", ", ".join(others) or "-"
-    parts = [reference.split(JOINT) for reference in references]
-    shared = in_common(parts)
-    others = dict.fromkeys(
-        JOINT.join(
-            part for part in _series(run, other).split(JOINT) if part not in _series(run, one).split(JOINT)
-        )
-        for one, other in pairs
-    )
-    return JOINT.join(shared), ", ".join(others)
-
-
-def _missing_of_variants(run: Run, pairs: Mapping[str, str], times: Mapping[str, Sample]) -> Iterator[Row]:
-    labels = labels_of(run)
-    for case in run.planned:
-        if case not in pairs and case not in pairs.values():
-            yield _lacking(case, labels[case], "A", "no other case of its ranks, threads and work")
-    for other, one in pairs.items():
-        for side, case in (("A", one), ("B", other)):
-            if case not in times:
-                yield _lacking(case, labels[case], side, reason(run, case))
+    parts = [(one.split(JOINT), other.split(JOINT)) for one, other in series]
+    differing = (JOINT.join(part for part in other if part not in one) for one, other in parts)
+    return JOINT.join(in_common([one for one, _ in parts])), ", ".join(dict.fromkeys(differing))
 
 
 def _series(run: Run, case: str) -> str:
     return str(run.planned[case].get("series", ""))
-
-
-def _batch(run: Run, case: str) -> object:
-    return (run.planned[case].get("train") or {}).get("batch")
 
 
 _OF_RANKS = {
@@ -743,26 +713,23 @@ _OF_LAUNCH = {"bind": "pinning", "omp": "pinning", "kernels": "kernels", "env": 
 
 def unlike(a: Run, case: str, b: Run, other: str) -> tuple[str, ...]:
     """Return in what the means of a case of A differ from those of one of B, in words."""
-    return tuple(dict.fromkeys(_differing_means(a, case, b, other)))
-
-
-def _differing_means(a: Run, case: str, b: Run, other: str) -> Iterator[str]:
-    if a.machine.get("cpu_model") != b.machine.get("cpu_model"):
-        yield "processor"
-    left, right = (run.ranks[run.ranks["case"] == name] for run, name in ((a, case), (b, other)))
-    if set(left["rank"]) != set(right["rank"]):
-        yield "ranks"
-    for column, word in _OF_RANKS.items():
-        if _values(left[column]) != _values(right[column]):
-            yield word
-    launches = [run.planned.get(name, {}).get("launch", {}) for run, name in ((a, case), (b, other))]
-    for name, word in _OF_LAUNCH.items():
-        if launches[0].get(name) != launches[1].get(name):
-            yield word
-
-
-def _values(column: Any) -> set[str]:
-    return set(column.dropna().astype(str))
+    sides = [
+        (run.ranks[run.ranks["case"] == name], run.planned.get(name, {}))
+        for run, name in ((a, case), (b, other))
+    ]
+    (left, planned), (right, planned_there) = sides
+    launch, there = planned.get("launch", {}), planned_there.get("launch", {})
+    differing = [
+        *(["processor"] if a.machine.get("cpu_model") != b.machine.get("cpu_model") else []),
+        *(["ranks"] if {*left["rank"]} != {*right["rank"]} else []),
+        *(
+            word
+            for name, word in _OF_RANKS.items()
+            if len({frozenset(each[name].dropna().astype(str)) for each in (left, right)}) > 1
+        ),
+        *(word for name, word in _OF_LAUNCH.items() if launch.get(name) != there.get(name)),
+    ]
+    return tuple(dict.fromkeys(differing))
 
 
 class _Variant(NamedTuple):
@@ -845,7 +812,8 @@ def _crossing(
     """Yield a row a value of the number that both have, in order."""
     shared = sorted(reference.points.keys() & variant.points.keys())
     pairs = [(reference.points[value].case, variant.points[value].case) for value in shared]
-    results = tested(_sides(run, run, pairs, (times, times)), paired, RELEVANT)
+    sides = [((run, one, times[one]), (run, other, times[other])) for one, other in pairs]
+    results = tested(sides, paired, RELEVANT)
     before: tuple[str, float] | None = None  # the last answer that is decided, and its value
     for value, (one, other), result in zip(shared, pairs, results, strict=True):
         turns = decided(result["answer"]) and before is not None and before[0] != result["answer"]
