@@ -147,9 +147,10 @@ def load(path: Path) -> Run:
     damaged: list[store.Damaged] = []
     cases = frame(data, "cases", damaged).sort_values(["case", "repeat"], ignore_index=True)
     planned = document or _document_from_rows(cases)
-    document, foreign = _with_foreign(planned, cases)
+    foreign = _planned_from_rows(cases[~cases["case"].isin([case["id"] for case in planned["cases"]])])
+    document = {**planned, "cases": [*planned["cases"], *foreign]}
     cases = _with_disagreement(cases, {case["id"]: case for case in document["cases"]})
-    calls = _call_sums(data, damaged)
+    calls = _summed(data, "calls", sums.CALL_COLUMNS, sums.calls, damaged)
     blurred = unclear(_of_good(calls["calls"], _with_faults(cases, damaged, [calls["broken"]])))
     steps = _step_sums(data, damaged, blurred)
     tables = {name: frame(data, name, damaged) for name in _WHOLE} | steps | calls
@@ -157,7 +158,8 @@ def load(path: Path) -> Run:
     cases = _with_faults(cases, damaged, [steps["broken"], calls["broken"]])
     good: dict[str, Any] = {name: _of_good(tables[name], cases) for name in CASE_TABLES}
     good |= {name: _broken_down(good[name], good["phases"]) for name in ("seats", "phases")}
-    good["calls"] = _blurred_sums(good["calls"], blurred)
+    known = good["calls"]
+    good["calls"] = _moved(known, known[["wait_s", "transfer_s"]].mul(of_unclear(known, blurred), axis=0))
     return Run(
         path=path,
         document=document,
@@ -257,41 +259,33 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _with_foreign(
-    document: Mapping[str, Any], cases: pd.DataFrame
-) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
-    """Return the document with the cases that have rows but are none of its suite, and these alone."""
-    known = [case["id"] for case in document["cases"]]
-    foreign = _planned_from_rows(cases[~cases["case"].isin(known)])
-    return {**document, "cases": [*document["cases"], *foreign]}, foreign
-
-
 def _with_faults(
     cases: pd.DataFrame, damaged: Sequence[store.Damaged], broken: Sequence[pd.DataFrame]
 ) -> pd.DataFrame:
     """Return the cases with launches marked invalid of which a part is lost or has no numbers for times."""
+    impossible = "its steps or calls have impossible times: not finite, or zero"
     faults = {
-        (part.case, part.repeat): f"its {part.table} table is damaged: {part.why}; run it again"
-        for part in damaged
-        if part.table != "cases"
+        (str(case), int(repeat)): impossible
+        for table in broken
+        for case, repeat in table[["case", "repeat"]].itertuples(index=False)
     }
-    for table in broken:
-        for case, repeat in zip(table["case"].astype(str), table["repeat"], strict=True):
-            faults.setdefault(
-                (case, int(repeat)),
-                "its steps or calls have impossible times: not finite, or zero",
-            )
-    if not faults:
-        return cases
-    launches = list(zip(cases["case"], cases["repeat"], strict=True))
-    wrong = [
-        place
-        for place, (launch, status) in enumerate(zip(launches, cases["status"], strict=True))
-        if launch in faults and status in RECORDED
+    for part in damaged:
+        if part.table != "cases" and part.case is not None:
+            faults[part.case, part.repeat] = f"its {part.table} table is damaged: {part.why}; run it again"
+    launches = zip(cases["case"], cases["repeat"], cases["status"], strict=True)
+    reasons = [
+        faults.get((case, repeat)) if status in RECORDED else None for case, repeat, status in launches
     ]
+    return _invalid(cases, {place: why for place, why in zip(cases.index, reasons, strict=True) if why})
+
+
+def _invalid(cases: pd.DataFrame, reasons: Mapping[Any, str]) -> pd.DataFrame:
+    """Return the cases with launches marked invalid, for reasons by index."""
+    if not reasons:
+        return cases
     marked = cases.copy()
-    marked.loc[wrong, "status"] = "invalid"
-    marked.loc[wrong, "reason"] = [faults[launches[place]] for place in wrong]
+    marked.loc[list(reasons), "status"] = "invalid"
+    marked.loc[list(reasons), "reason"] = list(reasons.values())
     return marked
 
 
@@ -377,26 +371,19 @@ def shortened(run: Run) -> Run:
     series = grouped(run.planned.values(), lambda case: case.get("series") or "")
     ordered = [sorted(members, key=_size) for members in series.values()]
     first = {case["id"] for case in [case for members in ordered for case in members][:SHOWN]}
-    measured = _measured(run)
-    kept = first.union(
-        *(_told(members, measured) for members in ordered if any(case["id"] in first for case in members))
-    )
+    measured = {*run.good.loc[run.good["step_s"].notna(), "case"], *run.ends["case"].unique()}
+    told = (_told(members, measured) for members in ordered if any(case["id"] in first for case in members))
     note = (
         f"Tables and figures show the first {SHOWN} of {len(run.planned)} cases; "
         "`pscale report --format csv` and `--format json` have all."
     )
-    return replace(restricted(run, kept), gaps=(note, *run.gaps))
+    return replace(restricted(run, first.union(*told)), gaps=(note, *run.gaps))
 
 
 def _size(case: Planned) -> tuple[int, int]:
     """Return cores and ranks, by which reports put cases in order."""
     ranks, threads = int(case.get("ranks") or 1), int(case.get("threads") or 1)
     return ranks * threads, ranks
-
-
-def _measured(run: Run) -> set[str]:
-    stated = run.good.loc[run.good["step_s"].notna(), "case"]
-    return {*stated, *run.ends["case"].unique()}
 
 
 def _told(members: Sequence[Planned], measured: Collection[str]) -> Iterator[str]:
@@ -415,27 +402,22 @@ def restricted(run: Run, kept: Collection[str]) -> Run:
     def rows(table: pd.DataFrame) -> pd.DataFrame:
         return table[table["case"].isin(kept)]
 
+    expected = [(entry, entry.get("cases")) for entry in run.document.get("expect") or []]
     tables: dict[str, Any] = {name: rows(getattr(run, name)) for name in CASE_TABLES}
     return replace(
         run,
         document={
             **run.document,
             "cases": [case for case in run.document["cases"] if case["id"] in kept],
-            "expect": list(_expected(run.document.get("expect") or [], kept)),
+            "expect": [
+                entry for entry, about in expected if not about or any(case in kept for case in about)
+            ],
         },
         cases=rows(run.cases).reset_index(drop=True),
         unclear=tuple(call for call in run.unclear if call.case in kept),
         pending=Counter({case: count for case, count in run.pending.items() if case in kept}),
         **tables,
     )
-
-
-def _expected(entries: Iterable[Planned], kept: Collection[str]) -> Iterator[Planned]:
-    """Yield the expectations that are about some of these cases, or about none at all."""
-    for entry in entries:
-        about = entry.get("cases")
-        if not about or any(case in kept for case in about):
-            yield entry
 
 
 # The folder of a run
@@ -451,6 +433,7 @@ _MODEL = ("layers", "width", "heads", "sequence", "vocabulary", "dtype", "attent
 _PLAN = (*PLAN_AXES, "sp", "zero", "shard", "schedule", "virtual_stages", "reduction")
 _TRAIN = ("batch", "micro_batches", "optimizer", "steps", "warmup")
 _OF_CASE = ("label", "series", "scaling", "ranks", "threads")
+_OF_SUITE = {"name": "suite", "scaling": "scaling"}
 
 
 def read_document(path: Path) -> Mapping[str, Any] | None:
@@ -485,43 +468,33 @@ def read_document(path: Path) -> Mapping[str, Any] | None:
 
 def _document_from_rows(cases: pd.DataFrame) -> Mapping[str, Any]:
     """Return what the rows of `cases` tell of a run whose document is lost; nothing is pending then."""
-    suite = {name: _first(cases[column], "") for name, column in (("name", "suite"), ("scaling", "scaling"))}
-    return {
-        "format": FORMAT,
-        LOST: True,
-        "suite": suite,
-        "cases": _planned_from_rows(cases),
-        "repeats": 1,
-    }
+    suite = {name: next(iter(cases[column].dropna()), "") for name, column in _OF_SUITE.items()}
+    return {"format": FORMAT, LOST: True, "suite": suite, "cases": _planned_from_rows(cases), "repeats": 1}
 
 
 def _planned_from_rows(cases: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the configuration of every case, as far as its row has it."""
     names = ["case", "base", "model", *_OF_CASE, *_MODEL, *_PLAN, *_TRAIN]
-    return [_planned(row) for row in cases[names].drop_duplicates("case").to_dict("records")]
+    rows = cases[names].drop_duplicates("case").to_dict("records")
+    known = [{name: value for name, value in row.items() if not pd.isna(value)} for row in rows]
+    return [
+        {
+            "id": row["case"],
+            **_part(row, _OF_CASE),
+            "base": bool(row.get("base", False)),
+            "model": {"kind": row.get("model", ""), **_part(row, _MODEL)},
+            "train": _part(row, _TRAIN),
+            "plan": {
+                name: int(value) if isinstance(value, float) else value
+                for name, value in _part(row, _PLAN).items()
+            },
+        }
+        for row in known
+    ]
 
 
-def _planned(row: Mapping[Any, Any]) -> dict[str, Any]:
-    known = {name: value for name, value in row.items() if not pd.isna(value)}
-
-    def part(names: tuple[str, ...]) -> dict[str, Any]:
-        return {name: known[name] for name in names if name in known}
-
-    return {
-        "id": known["case"],
-        **part(_OF_CASE),
-        "base": bool(known.get("base", False)),
-        "model": {"kind": known.get("model", ""), **part(_MODEL)},
-        "train": part(_TRAIN),
-        "plan": {
-            name: int(value) if isinstance(value, float) else value for name, value in part(_PLAN).items()
-        },
-    }
-
-
-def _first(column: pd.Series[Any], otherwise: str) -> str:
-    known = column.dropna()
-    return str(known.iloc[0]) if len(known) else otherwise
+def _part(row: Mapping[Any, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: row[name] for name in names if name in row}
 
 
 TOLERANCE = {
@@ -540,32 +513,22 @@ def _with_disagreement(cases: pd.DataFrame, planned: Mapping[str, Mapping[str, A
     The reference of a training is its launch on fewest ranks that ended well, the serial one if there is any.
     """
     good = cases[(cases["status"] == "ok") & cases["loss_first"].notna()]
-    trainings: dict[str, list[tuple[Any, ...]]] = {}
-    known = {case: _training(planned.get(case, {"id": case})) for case in good["case"].unique()}
-    columns = ("case", "ranks", "threads", "repeat", "loss_first", "dtype")
-    values = [good[name].tolist() for name in columns]
-    for place, row in zip(good.index, zip(*values, strict=True), strict=True):
-        trainings.setdefault(known[row[0]], []).append((*row[1:], place))
-    wrong = {place: reason for rows in trainings.values() for place, reason in _wrong(rows)}
-    if not wrong:
-        return cases
-    marked = cases.copy()
-    marked.loc[list(wrong), "status"] = "invalid"
-    marked.loc[list(wrong), "reason"] = list(wrong.values())
-    return marked
-
-
-def _wrong(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, str]]:
-    """Yield place and reason of each launch of a training that begins with another loss."""
-    ranks, _, _, expected, dtype, _ = min(rows, key=lambda row: row[:3])
-    tolerance = TOLERANCE.get(dtype, TOLERANCE["float32"])
-    for *_, loss, _, place in rows:
-        if abs(loss - expected) > tolerance * abs(expected):
-            yield (
-                place,
+    training = good["case"].map(
+        {case: _training(planned.get(case, {"id": case})) for case in good["case"].unique()}
+    )
+    first = good.sort_values(["ranks", "threads", "repeat"], kind="stable").groupby(training).head(1)
+    reasons: dict[Any, str] = {}
+    for (_, rows), (_, reference) in zip(good.groupby(training), first.groupby(training), strict=True):
+        expected, ranks, dtype = (reference[name].iloc[0] for name in ("loss_first", "ranks", "dtype"))
+        apart = (rows["loss_first"] - expected).abs() > TOLERANCE.get(dtype, TOLERANCE["float32"]) * abs(
+            expected
+        )
+        for place, loss in rows.loc[apart, "loss_first"].items():
+            reasons[place] = (
                 f"its first loss is {loss:.8g}, but {expected:.8g} on {plural(int(ranks), 'rank')}, which "
-                "starts from the same weights and data: check the plan with `pscale verify`",
+                "starts from the same weights and data: check the plan with `pscale verify`"
             )
+    return _invalid(cases, reasons)
 
 
 def _training(planned: Mapping[str, Any]) -> str:
@@ -622,24 +585,23 @@ def _small(table: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _call_sums(data: Path, damaged: list[store.Damaged]) -> dict[str, pd.DataFrame]:
-    """Return the tables of `sums.calls`."""
-    return _summed(data, "calls", sums.CALL_COLUMNS, sums.calls, damaged)
-
-
 def _step_sums(
     data: Path, damaged: list[store.Damaged], unclear: Sequence[Unclear]
 ) -> dict[str, pd.DataFrame]:
     """Return the tables of `sums.steps`; wait and transfer of `unclear` calls are one."""
-    calls = frame(data, "calls", []) if unclear else None
+    calls = frame(data, "calls", []) if unclear else pd.DataFrame()
 
     def summed(rows: Any) -> dict[str, Any]:
-        return sums.steps(rows if calls is None else _blurred(rows, calls, unclear))
+        if unclear:
+            blurred = joined(_as_frame(rows, "steps"), calls, unclear)
+            times = ("wait_s", "transfer_s", "wait_or_transfer_s")
+            rows = sums.with_columns(rows, {name: blurred[name].to_numpy(np.float64) for name in times})
+        return sums.steps(rows)
 
     found = _summed(data, "steps", sums.STEP_COLUMNS, summed, damaged)
     phases = found["phases"]
-    known = {"wait_or_transfer_s": phases.get("wait_or_transfer_s", 0.0)}
     offload = {name: phases[name].fillna(0.0) for name in sums.OFFLOAD}
+    known = {"wait_or_transfer_s": phases.get("wait_or_transfer_s", 0.0)}
     return {**found, "phases": phases.assign(**known, **offload)}
 
 
@@ -656,13 +618,6 @@ def _summed(
     found = [reduction(rows.unify_dictionaries()) for rows in _ahead(batches) if len(rows)]
     found = found or [reduction(store.schema_of(table, columns, texts).empty_table())]
     return {name: _small(sums.joined([part[name] for part in found]).to_pandas()) for name in found[0]}
-
-
-def _blurred(rows: Any, calls: pd.DataFrame, unclear: Sequence[Unclear]) -> Any:
-    """Return rows in which wait and transfer of unclear calls are one."""
-    blurred = joined(_as_frame(rows, "steps"), calls, unclear)
-    times = ("wait_s", "transfer_s", "wait_or_transfer_s")
-    return sums.with_columns(rows, {name: blurred[name].to_numpy(np.float64) for name in times})
 
 
 def _ahead(batches: Iterator[Any]) -> Iterator[Any]:
@@ -691,17 +646,11 @@ class Unclear(NamedTuple):
 
 def unclear(calls: pd.DataFrame) -> tuple[Unclear, ...]:
     """Return the calls whose wait and transfer must be read as one, from sums with `bound_s`."""
-    if not calls["bound_s"].any():
-        return ()
-    of_all = calls.groupby(_GROUP, observed=True)[["bound_s", "wait_s", "count"]].sum().reset_index()
-    found = of_all[(of_all["bound_s"] > 0) & (of_all["bound_s"] > LIMIT * of_all["wait_s"])].astype(
-        dict.fromkeys(_GROUP, str)
-    )
-    means = found.assign(bound_s=found["bound_s"] / found["count"], wait_s=found["wait_s"] / found["count"])
-    return tuple(
-        Unclear(**{str(name): value for name, value in row.items()})
-        for row in means.drop(columns="count").to_dict("records")
-    )
+    times = ["bound_s", "wait_s"]
+    of_all = calls.groupby(_GROUP, observed=True)[[*times, "count"]].sum()
+    found = of_all[(of_all["bound_s"] > 0) & (of_all["bound_s"] > LIMIT * of_all["wait_s"])]
+    means = found[times].div(found["count"], axis=0).reset_index().astype(dict.fromkeys(_GROUP, str))
+    return tuple(map(Unclear._make, means.itertuples(index=False)))
 
 
 def joined(steps: pd.DataFrame, calls: pd.DataFrame, found: Sequence[Unclear]) -> pd.DataFrame:
@@ -709,13 +658,6 @@ def joined(steps: pd.DataFrame, calls: pd.DataFrame, found: Sequence[Unclear]) -
     moved = calls.loc[of_unclear(calls, found)].groupby(_PLACE, observed=True)[["wait_s", "transfer_s"]].sum()
     parts = moved.reindex(pd.MultiIndex.from_frame(steps[_PLACE]), fill_value=0.0).set_axis(steps.index)
     return _moved(steps, parts)
-
-
-def _blurred_sums(calls: pd.DataFrame, found: Sequence[Unclear]) -> pd.DataFrame:
-    """Return sums of calls with a column `wait_or_transfer_s`, as `joined` does."""
-    if not found:
-        return calls.assign(wait_or_transfer_s=0.0)
-    return _moved(calls, calls[["wait_s", "transfer_s"]].mul(of_unclear(calls, found), axis=0))
 
 
 def of_unclear(calls: pd.DataFrame, found: Sequence[Unclear]) -> pd.Series[bool]:
@@ -741,27 +683,31 @@ def overlay(runs: Sequence[Run], path: Path) -> Run:
 
     `path` is where its report goes. Suites may differ; what they are is said in the notes.
     """
-    names = _run_names(runs)
+    names = [run.name for run in runs]
+    names = names if len(set(names)) == len(names) else [str(run.path) for run in runs]
     marked = [_renamed(run, name) for run, name in zip(runs, names, strict=True)]
-    first = marked[0]
+    document = runs[0].document
     suites = list(dict.fromkeys(str(run.suite.get("name", "")) for run in runs))
-    titles = list(dict.fromkeys(str(run.suite.get("title") or run.suite.get("name", "")) for run in runs))
+    titles = dict.fromkeys(str(run.suite.get("title") or run.suite.get("name", "")) for run in runs)
+    models = dict.fromkeys(str(model) for run in runs if (model := run.machine.get("cpu_model")))
+    machine: dict[str, Any] = {"cpu_model": " / ".join(models)}
+    if len(cores := {run.machine.get("cores") for run in runs}) == 1:
+        machine |= {"cores": cores.pop()}
     notes = [f"{name}: {gap}" for name, run in zip(names, runs, strict=True) for gap in run.gaps]
     if len(suites) > 1:
         notes.append(f"The runs are of different suites: {', '.join(suites)}. Compare only equal cases.")
+    alike = len({str(run.document.get("auto")) for run in runs}) == 1
     return replace(
-        first,
+        marked[0],
         path=path,
         document={
-            **first.document,
+            **document,
             "run": " + ".join(names),
-            "suite": {**first.suite, "name": "+".join(suites), "title": " / ".join(titles)},
+            "suite": {**runs[0].suite, "name": "+".join(suites), "title": " / ".join(titles)},
             "cases": [case for run in marked for case in run.document["cases"]],
             "expect": [entry for run in marked for entry in run.document["expect"]],
-            "auto": first.document.get("auto")
-            if len({str(r.document.get("auto")) for r in runs}) == 1
-            else None,
-            "provenance": {"machine": _machine_of_all(runs)},
+            "auto": document.get("auto") if alike else None,
+            "provenance": {"machine": machine},
         },
         cases=pd.concat([run.cases for run in marked], ignore_index=True),
         unclear=tuple(call for run in marked for call in run.unclear),
@@ -772,42 +718,27 @@ def overlay(runs: Sequence[Run], path: Path) -> Run:
     )
 
 
-def _run_names(runs: Sequence[Run]) -> list[str]:
-    """Return what to call each run: its name, or the path where names are the same."""
-    names = [run.name for run in runs]
-    return names if len(set(names)) == len(names) else [str(run.path) for run in runs]
-
-
 def _renamed(run: Run, name: str) -> Run:
     """Return a run whose cases, labels and series bear its name."""
 
     def marked(case: str) -> str:
         return f"{case}@{name}"
 
+    names = ("label", "series")
     cases = run.cases.assign(
         case=run.cases["case"].map(marked),
-        label=run.cases["label"].map(lambda label: _with_name(label, name)),
-        series=run.cases["series"].map(lambda series: _with_name(series, name)),
+        **{each: run.cases[each].map(lambda text: _with_name(text, name)) for each in names},
     )
     planned = [
-        {
-            **case,
-            "id": marked(case["id"]),
-            "label": _with_name(case.get("label"), name),
-            "series": _with_name(case.get("series"), name),
-            "run": name,
-        }
+        {**case, "id": marked(case["id"]), "run": name}
+        | {each: _with_name(case.get(each), name) for each in names}
         for case in run.document["cases"]
     ]
     expect = [
         {**entry, "cases": [marked(case) for case in entry.get("cases") or run.planned]}
         for entry in run.document.get("expect") or []
     ]
-    tables = {
-        table: rows.assign(case=rows["case"].cat.rename_categories(marked))
-        for table in CASE_TABLES
-        for rows in [getattr(run, table)]
-    }
+    tables = {name: getattr(run, name) for name in CASE_TABLES}
     return replace(
         run,
         document={**run.document, "cases": planned, "expect": expect},
@@ -815,7 +746,10 @@ def _renamed(run: Run, name: str) -> Run:
         unclear=tuple(call._replace(case=marked(call.case)) for call in run.unclear),
         pending=Counter({marked(case): count for case, count in run.pending.items()}),
         origins={marked(case): (run.path, case) for case in run.planned},
-        **tables,
+        **{
+            name: rows.assign(case=rows["case"].cat.rename_categories(marked))
+            for name, rows in tables.items()
+        },
     )
 
 
@@ -829,11 +763,3 @@ def _concat(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     kept = dict.fromkeys(texts, "category")
     plain = [table.astype(dict.fromkeys(texts, object)) for table in tables if len(table)] or [tables[0]]
     return pd.concat(plain, ignore_index=True).astype(kept)
-
-
-def _machine_of_all(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the machine of all; names joined where they differ, numbers left out."""
-    found = [run.machine for run in runs]
-    models = list(dict.fromkeys(str(machine["cpu_model"]) for machine in found if machine.get("cpu_model")))
-    cores = {machine.get("cores") for machine in found}
-    return {"cpu_model": " / ".join(models), **({"cores": cores.pop()} if len(cores) == 1 else {})}
