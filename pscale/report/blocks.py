@@ -341,7 +341,12 @@ class Topic:
             findings, left_out = chosen(findings, rows)
         tables = [*self.tables(findings), *self.details(findings)]
         listings = context.listings(tables, self.name, *self.files, left_out=left_out)
-        return [*picture(context, self.figure, listings)] or listings
+        return with_picture(context, self.figure, listings)
+
+
+def with_picture(context: Context, figure: TopicFigure | None, data: Sequence[Listing]) -> Sequence[Block]:
+    """Return a figure with its data; the data alone where it was not drawn."""
+    return picture(context, figure, data) or data
 
 
 def picture(context: Context, figure: TopicFigure | None, data: Sequence[Listing]) -> tuple[Picture, ...]:

@@ -95,10 +95,6 @@ class Answer:
         """Return it for JSON."""
         return asdict(self)
 
-    def named(self, line: Line) -> Line:
-        """Return one of its lines as it is called beside those of other suites."""
-        return line if line.name == self.suite else replace(line, name=f"{self.suite}, {line.name}")
-
 
 def _lines(findings: Findings) -> Iterator[Line]:
     """Yield a line a series; none for variants side by side, which a ranking compares."""
@@ -139,14 +135,25 @@ def print_answers(
 def _body(answers: Sequence[Answer], width: int, room: int) -> list[Text]:
     """Return a line for every series, and sentences; where there is no room for all, the most urgent."""
     texts = [text for answer in answers for text in answer.sentences]
-    lines = [line for answer in answers for line in answer.lines]
-    if len(answers) > 1:
-        lines = [line for answer in answers for line in map(answer.named, answer.lines)]
-    for layout in (_side_by_side, _stacked):
-        drawn = layout(lines, width)
+    lines = [
+        line
+        if len(answers) == 1 or line.name == answer.suite
+        else replace(line, name=f"{answer.suite}, {line.name}")
+        for answer in answers
+        for line in answer.lines
+    ]
+    rows = _rows(lines, width)
+    beside = [row + Text(line.causes) for row, line in zip(rows, lines, strict=True)]
+    below = [
+        Text(words) if place else row
+        for row, line in zip(rows, lines, strict=True)
+        for place, words in enumerate(["", *_wrapped(line.causes, width, _INDENT)])
+    ]
+    for drawn in (beside, below, rows):
+        for line in drawn:
+            line.rstrip()
         if len(drawn) <= room and all(cell_len(line.plain) <= width for line in drawn):
-            return [*drawn, *_said(texts, width, room - len(drawn))]
-    drawn = _rows(lines, width)
+            break
     if len(drawn) > room:
         urgent = sorted(range(len(lines)), key=lambda place: lines[place].answer not in _URGENT)
         drawn = [drawn[place] for place in sorted(urgent[: room - 1])]
@@ -168,42 +175,22 @@ def _said(texts: Sequence[str], width: int, room: int) -> list[Text]:
 
 
 def _rows(lines: Sequence[Line], width: int) -> list[Text]:
-    """Return a line for each, without causes; a name that is too long is cut."""
-    if not lines:
-        return []
-    widths = [max(map(cell_len, column)) for column in zip(*(line.cells for line in lines), strict=True)]
-    widths[0] = min(widths[0], max(_LEAST_NAME, width - sum(widths[1:]) - len(_GAP) * (len(widths) - 1)))
-    return [_row(line, widths) for line in lines]
-
-
-def _row(line: Line, widths: Sequence[int]) -> Text:
-    row = Text()
-    for place, (cell, size) in enumerate(zip(line.cells, widths, strict=True)):
-        part = Text(cell, style=("bold", "", "bold", _TONES.get(line.answer, ""))[place])
-        part.truncate(size, overflow="ellipsis", pad=True)
-        row.append_text(part)
-        row.append(_GAP)
-    row.rstrip()
-    return row
-
-
-def _side_by_side(lines: Sequence[Line], width: int) -> list[Text]:
-    """Return a line for each, its causes at the end."""
-    rows = _rows(lines, width)
-    longest = max((row.cell_len for row in rows), default=0)
-    return [
-        Text.assemble(row, " " * (longest - row.cell_len), _GAP, line.causes) if line.causes else row
-        for row, line in zip(rows, lines, strict=True)
-    ]
-
-
-def _stacked(lines: Sequence[Line], width: int) -> list[Text]:
-    """Return a line for each, its causes below."""
-    found: list[Text] = []
-    for row, line in zip(_rows(lines, width), lines, strict=True):
-        found.append(row)
-        found += map(Text, _wrapped(line.causes, width, _INDENT))
-    return found
+    """Return a line for each, without causes, as wide as the longest; a name that is too long is cut."""
+    columns = [*zip(*(line.cells for line in lines), strict=True)]
+    widths = [max(map(cell_len, column)) for column in columns]
+    if widths:
+        room = width - sum(widths[1:]) - len(_GAP) * (len(widths) - 1)
+        widths[0] = min(widths[0], max(_LEAST_NAME, room))
+    rows = []
+    for line in lines:
+        row = Text()
+        styles = ("bold", "", "bold", _TONES.get(line.answer, ""))
+        for cell, size, style in zip(line.cells, widths, styles, strict=True):
+            part = Text(cell, style=style)
+            part.truncate(size, overflow="ellipsis", pad=True)
+            row += part + _GAP if size else ""
+        rows.append(row)
+    return rows
 
 
 def _ends(answers: Sequence[Answer], width: int, full: str) -> Iterator[Text]:
@@ -318,20 +305,15 @@ class Sources:
 
 def _run(folder: Path) -> Stamp:
     data = sorted((folder / "data").glob("*"))
-    return _stamps(
-        folder, [*(folder / name for name in _OF_A_RUN), prediction_file(folder.absolute().parent), *data]
-    )
+    beside = prediction_file(folder.absolute().parent)
+    return _stamps(folder, [*(folder / name for name in _OF_A_RUN), beside, *data])
 
 
 def _code() -> Stamp:
     """Return the newest file of what analyses and reports, which may be edited in place."""
-    times = [
-        entry.stat().st_mtime_ns
-        for name in ("analysis", "report", "report/topics", "report/templates", "runs", "simulator")
-        for entry in os.scandir(_CODE / name)
-        if entry.is_file()
-    ]
-    return [["pscale", len(times), max(times)]]
+    parts = ("analysis", "report", "report/topics", "report/templates", "runs", "simulator")
+    entries = [entry for part in parts for entry in os.scandir(_CODE / part) if entry.is_file()]
+    return [["pscale", len(entries), max(entry.stat().st_mtime_ns for entry in entries)]]
 
 
 def _stamps(folder: Path, paths: Iterable[Path]) -> Stamp:
@@ -375,22 +357,22 @@ class Card:
 
     run: str
     path: str
-    suite: str
-    title: str
+    suite: str = ""
+    title: str = ""
     begun_unix_s: float | None
-    cases: int
-    cases_ok: int  # with a launch that ended well
-    launches: int  # that ended
-    failed: int  # of them
-    pending: int  # planned, and without a row
-    ranks: int  # of the largest case that ended well
-    metric: str  # of the best figure: efficiency samples_per_s, or empty
-    value: float | None
-    low: float | None  # the bounds of its interval
-    high: float | None
-    answer: str  # to what the suite expects of it; of samples_per_s undecided where another may be as fast
-    at: str  # the case that it is of
-    host: str
+    cases: int = 0
+    cases_ok: int = 0  # with a launch that ended well
+    launches: int = 0  # that ended
+    failed: int = 0  # of them
+    pending: int = 0  # planned, and without a row
+    ranks: int = 0  # of the largest case that ended well
+    metric: str = ""  # of the best figure: efficiency samples_per_s, or empty
+    value: float | None = None
+    low: float | None = None  # the bounds of its interval
+    high: float | None = None
+    answer: str = ""  # to what the suite expects; of samples_per_s undecided where another may be as fast
+    at: str = ""  # the case that it is of
+    host: str = ""
     trouble: str = ""
 
 
@@ -462,20 +444,8 @@ def _made(folder: Path, findings: Findings | None) -> Card:
     )
 
 
-_NO_FIGURE: dict[str, Any] = {
-    **dict.fromkeys(("metric", "at", "answer"), ""),
-    **dict.fromkeys(("value", "low", "high")),
-}
-
-
 def _unreadable(folder: Path, why: str) -> Card:
-    counts = dict.fromkeys(("cases", "cases_ok", "launches", "failed", "pending", "ranks"), 0)
-    known: dict[str, Any] = {
-        "run": folder.name,
-        "path": str(folder),
-        "begun_unix_s": _stamp(folder)[0] * 1e-9,
-    }
-    return Card(suite="", title="", host="", trouble=why, **(known | counts | _NO_FIGURE))
+    return Card(run=folder.name, path=str(folder), begun_unix_s=_stamp(folder)[0] * 1e-9, trouble=why)
 
 
 def _best(findings: Findings) -> dict[str, Any]:
@@ -502,10 +472,10 @@ def _best(findings: Findings) -> dict[str, Any]:
         }
     trained = [case for case in cases if case.samples_per_s]
     if not trained:
-        return _NO_FIGURE
+        return {}
     best = max(trained, key=lambda case: case.samples_per_s.value)
     times = step_samples(findings.source)
     rivals = (case for case in trained if (case.batch, case.cores) == (best.batch, best.cores))
     undecided = any(standing(times[case.case], times[best.case]).answer == "undecided" for case in rivals)
     figure = {"metric": "samples_per_s", "value": best.samples_per_s.value, "at": best.label}
-    return _NO_FIGURE | figure | {"answer": "undecided" * undecided}
+    return figure | {"answer": "undecided" * undecided}

@@ -13,7 +13,7 @@ from pscale.analysis.difference import EQUAL
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import grouped
 from pscale.analysis.stats import Estimate
-from pscale.report.blocks import Block, Context, Facts, Topic, TopicFigure, Words, picture
+from pscale.report.blocks import Block, Context, Facts, Topic, TopicFigure, Words, picture, with_picture
 from pscale.report.figure_style import BAD, FAINT, QUIET, Colour, describe, mark, narrow, sized, wrapped
 from pscale.report.table import Column, Columns, Table, Tone, Value, Written, listed
 from pscale.report.topics import predictions
@@ -71,21 +71,16 @@ def size_tone(point: Row) -> Tone:
     return "pending" if point.status == "pending" else "bad"
 
 
-def size_of(point: Row) -> Written:
-    """Return the size of a case, sorted by its cores."""
-    return Written(point.cores, messages.short_size(point))
-
-
 def size_column(findings: Findings) -> Column:
-    """Return the column of sizes."""
+    """Return the column of sizes, sorted by cores."""
     threaded = any(point.threads > 1 for point in findings.rows("cases"))
-    return Column("ranks × threads" if threaded else "ranks", str, fold=threaded, get=size_of)
+    name = "ranks × threads" if threaded else "ranks"
+    return Column(name, str, fold=threaded, get=lambda row: Written(row.cores, messages.short_size(row)))
 
 
 def _launches(point: Row) -> Value:
     total = point.launches + point.failed + point.pending
-    said = f"{point.launches}" if point.launches == total else f"{point.launches} of {total}"
-    return Written(point.launches, said)
+    return Written(point.launches, f"{point.launches}" + (f" of {total}" if total > point.launches else ""))
 
 
 def _columns(findings: Findings, *, wide: bool) -> tuple[Column, ...]:
@@ -115,7 +110,7 @@ def _columns(findings: Findings, *, wide: bool) -> tuple[Column, ...]:
 
 def _blocks(context: Context) -> Sequence[Block]:
     data = context.listings(every_case(context.findings, "Every case"), "cases", "cases")
-    return [*picture(context, SCALING.figure, data)] or data
+    return with_picture(context, SCALING.figure, data)
 
 
 def _compares(findings: Findings) -> bool:
@@ -130,12 +125,13 @@ def scaling_figure(findings: Findings) -> Figure | None:
     None where neither was measured, or where cases are not sizes of something.
     """
     points = findings.rows("cases")
-    compared = sum(point.efficiency is not None for point in points) > 1
-    if findings.side_by_side or not (compared or any(point.samples_per_s for point in points)):
+    if findings.side_by_side:
         return None
-    if not compared:
-        return of_sizes(findings, findings.series, "Throughput")
-    return of_sizes(findings, findings.series, "Efficiency", "Speed-up", laws=predictions.drawn(findings))
+    if sum(point.efficiency is not None for point in points) > 1:
+        laws = predictions.drawn(findings)
+        return of_sizes(findings, findings.series, "Efficiency", "Speed-up", laws=laws)
+    trained = any(point.samples_per_s for point in points)
+    return of_sizes(findings, findings.series, "Throughput") if trained else None
 
 
 def of_sizes(
@@ -147,14 +143,12 @@ def of_sizes(
     """Draw values of every size of some series, a panel each."""
     from pscale.report import drawing
 
-    if len(panels) == 1:
-        figure = drawing.canvas(5.8, 3.7, findings.heading)
-        _panel(figure.subplots(), findings, series, panels[0])
-        return figure
     named = sum(any(point.efficiency for point in points) for points in series.values()) > 1
-    height = 5.8 if narrow() else 3.7
-    figure = drawing.canvas(10.8 if named else 9.2, height, findings.heading)
-    for axes, panel in zip(figure.subplots(*((2, 1) if narrow() else (1, 2))), panels, strict=True):
+    several = len(panels) > 1
+    height = 5.8 if narrow() and several else 3.7
+    figure = drawing.canvas((10.8 if named else 9.2) if several else 5.8, height, findings.heading)
+    across = figure.subplots(*((len(panels), 1) if narrow() else (1, len(panels))), squeeze=False)
+    for axes, panel in zip(across.flat, panels, strict=True):
         _panel(axes, findings, series, panel, laws if panel == "Efficiency" else ())
     return figure
 
@@ -209,13 +203,11 @@ def _named(series: Mapping[str, Sequence[Row]]) -> list[str]:
     """Return the series to distinguish: all, or of many the worst and the best by their largest case."""
     if len(series) <= _NAMED:
         return list(series)
-    last = {
-        name: known.value
+    values = {
+        name: [known.value for point in points if (known := point.efficiency or point.samples_per_s)]
         for name, points in series.items()
-        for point in points
-        if (known := point.efficiency or point.samples_per_s)
     }
-    order = sorted(last, key=lambda name: last[name])
+    order = sorted(filter(values.get, values), key=lambda name: values[name][-1])
     return order[: _NAMED // 2] + order[-(_NAMED // 2) :]
 
 
@@ -224,17 +216,16 @@ def _dots(
 ) -> None:
     """Draw one case and, beside it, what the step time of each launch alone gives; both say their values."""
     known = getattr(point, _VALUES[title][0])
-    edge: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.8, "zorder": 5}
-    (dot,) = axes.plot([size], [known.value], "o", color=colour, **edge)
-    mark(dot, f"{point.label}: {title.lower()} {_said(title, known)}", point.case)
-    if point.step_s is None or not 1 < len(times_s) <= _LAUNCHES:
-        return
-    for time_s in times_s:
+    dots: list[tuple[float, Estimate, str, dict[str, Any]]] = [
+        (size, known, "", {"markeredgecolor": "white", "markeredgewidth": 0.8, "zorder": 5})
+    ]
+    for time_s in times_s if point.step_s and 1 < len(times_s) <= _LAUNCHES else ():
         pace = point.step_s.value / time_s
         alone = Estimate(value=known.value / pace if title == "Step time" else known.value * pace)
-        look: dict[str, Any] = {"markersize": 2.6, "alpha": 0.5, "zorder": 2}
-        (dot,) = axes.plot(size * _BESIDE, alone.value, "o", color=colour, **look)
-        mark(dot, f"{point.label}, one launch: {title.lower()} {_said(title, alone)}", point.case)
+        dots.append((size * _BESIDE, alone, ", one launch", {"markersize": 2.6, "alpha": 0.5, "zorder": 2}))
+    for place, value, which, look in dots:
+        (dot,) = axes.plot([place], [value.value], "o", color=colour, **look)
+        mark(dot, f"{point.label}{which}: {title.lower()} {_said(title, value)}", point.case)
 
 
 def _said(title: str, known: Estimate) -> str:
@@ -305,24 +296,22 @@ def _size_axis(axes: Axes, sizes: Sequence[int], *, threaded: bool) -> None:
 
 
 def _value_axis(axes: Axes, title: str, values: Sequence[Estimate]) -> None:
-    tops = [max((known.value, *(known.stated or ()))) for known in values]
-    if title == "Efficiency":
-        axes.set_ylim(0, max(1.08, 1.05 * max(tops)))
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-        axes.set_ylabel("efficiency (base = 100%)")
-    elif title == "Step time":
-        axes.set_yscale("log", base=2)
-        axes.yaxis.set_major_formatter(lambda value, _: text.duration_3(value))
-        axes.minorticks_off()
-        axes.set_ylabel("step time")
-    elif title == "Throughput":
-        axes.set_ylim(0, 1.08 * max(tops))
-        axes.set_ylabel("samples/s")
+    top = max(max((known.value, *(known.stated or ()))) for known in values)
+    names: dict[str, tuple[str, Callable[[float], str] | None]] = {
+        "Efficiency": ("efficiency (base = 100%)", "{:.0%}".format),
+        "Step time": ("step time", text.duration_3),
+        "Throughput": ("samples/s", None),
+        "Speed-up": ("speed-up (base = 1)", "{:.4g}".format),
+    }
+    name, write = names[title]
+    axes.set_ylabel(name)
+    if title in ("Efficiency", "Throughput"):
+        axes.set_ylim(0, max(1.08, 1.05 * top) if title == "Efficiency" else 1.08 * top)
     else:
         axes.set_yscale("log", base=2)
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
         axes.minorticks_off()
-        axes.set_ylabel("speed-up (base = 1)")
+    if write:
+        axes.yaxis.set_major_formatter(lambda value, _: write(value))
 
 
 SCALING = Topic(
@@ -405,7 +394,11 @@ def _evidence(findings: Findings) -> Iterator[Table]:
         "ranks",
         *(["threads"] if any(row.threads > 1 for row in rows) else []),
         "nodes",
-        Column(first.timed, text.duration, get=_time),
+        Column(
+            first.timed,
+            text.duration,
+            get=lambda row: Written(row.step_s.value, messages.spread(row.step_s)),
+        ),
         Column("speed-up", get="speedup"),
         Column("efficiency", text.percent, band=True, get=_efficiency),
         Column(f"≥ {text.percent(first.target)}", get=lambda row: _TARGET.get(row.answer, row.answer)),
@@ -416,20 +409,10 @@ def _evidence(findings: Findings) -> Iterator[Table]:
     caption = f"base: the smallest size measured; core-h: core-hours for {messages.work(first, first.per)}"
     if first.units:
         caption += f"; work: core-hours for {messages.work(first, first.units)}"
-    yield from listed(
-        "Evidence by size",
-        rows,
-        columns,
-        caption=caption,
-        filled=True,
-        tone=lambda row: "base" if row.base else "",
-    )
+    how: dict[str, Any] = {"filled": True, "tone": lambda row: "base" if row.base else ""}
+    yield from listed("Evidence by size", rows, columns, caption=caption, **how)
     basis = (Column("basis", get=lambda fact: fact[0]), Column("value", fold=True, get=lambda fact: fact[1]))
     yield from listed("Basis of the evidence", _basis(findings), basis)
-
-
-def _time(row: Row) -> Written:
-    return Written(row.step_s.value, messages.spread(row.step_s))
 
 
 def _efficiency(row: Row) -> Written:
@@ -450,12 +433,6 @@ def _evidence_blocks(context: Context) -> Sequence[Block]:
     ]
 
 
-def evidence_figure(findings: Findings) -> Figure | None:
-    """Draw the time and the efficiency of every size; None without sizes."""
-    series = _sizes_of_series(findings)
-    return of_sizes(findings, series, "Step time", "Efficiency") if series else None
-
-
 EVIDENCE = Topic(
     name="evidence",
     title="Evidence",
@@ -468,7 +445,11 @@ EVIDENCE = Topic(
         title="Step time and efficiency by size",
         description="Two panels over the number of cores: step time on logarithmic axes beside ideal scaling "
         "from the smallest size, and efficiency beside the target; each size with its 95% interval.",
-        draw=evidence_figure,
+        draw=lambda findings: (
+            of_sizes(findings, series, "Step time", "Efficiency")
+            if (series := _sizes_of_series(findings))
+            else None
+        ),
     ),
     blocks=_evidence_blocks,
 )
