@@ -1,10 +1,8 @@
-import re
-
 import pytest
 from synthetic import Point, summary_of
 
 from pscale.analysis.text import sparkline
-from pscale.report.terminal import Dots, plots
+from pscale.report.terminal import plots
 
 pytestmark = pytest.mark.slow
 
@@ -32,22 +30,21 @@ def test_plots_fit_and_are_not_drawn_wider_than_they_can_be_read(summary, hostil
         assert all(line.isprintable() for line in lines)
 
 
-def test_marks_stand_at_their_efficiency_and_size(series):
+def test_bars_of_efficiency_are_as_long_as_it_is_and_shaded_over_its_interval(series):
     lines = page(series)
-    heights = {row: line for row, line in enumerate(lines) if "●" in line or "■" in line or "▲" in line}
-    of_axis = {match[1]: row for row, line in enumerate(lines) if (match := re.match(r" *(\d+)% ┤", line))}
-    assert {"0", "25", "50", "75", "100"} == set(of_axis)
-    assert "▲" in heights[of_axis["50"]], "2 ranks of the second series"
-    assert "▲" in heights[of_axis["25"]], "4 ranks"
-    assert heights[of_axis["100"]].count("●") >= 2
-    sizes = next(line for line in lines if line.startswith("cores"))
-    assert sizes.split() == ["cores", "1", "2", "4"]
-    assert abs(sizes.index("2") - heights[of_axis["50"]].index("▲")) <= 1
-    assert lines[lines.index(sizes) + 1 :][:2] == ["      ● steady", "      ▲ falls"]
+    bars = [line for line in lines[: lines.index("Where a step goes")] if "█" in line or "▒" in line]
+    lengths = [line.count("█") + line.count("▒") for line in bars]
+    assert [length / lengths[0] for length in lengths] == pytest.approx([1, 1, 1, 1, 0.5, 0.25], abs=0.05)
+    assert [line.split()[0] for line in bars] == ["1", "2", "4"] * 2
+    assert [line for line in lines if line in ("steady", "falls")] == ["steady", "falls"] * 2
+    assert bars[-1].endswith("% ± 0.0%") or "%" in bars[-1]
 
 
 def test_bars_are_as_long_as_the_shares_of_the_step_and_tell_its_length(series):
-    bars = [line for line in page(series) if "█" in line and "compute" not in line]
+    lines = page(series)
+    bars = [
+        line for line in lines[lines.index("Where a step goes") :] if "█" in line and "compute" not in line
+    ]
     assert len(bars) == 6
     shares = [line.count("▓") / (line.count("▓") + line.count("█")) for line in bars]
     assert shares == pytest.approx([0, 0, 0, 0, 0.5, 0.75], abs=0.02)
@@ -57,14 +54,6 @@ def test_bars_are_as_long_as_the_shares_of_the_step_and_tell_its_length(series):
 
 def test_nothing_is_drawn_of_nothing(failed):
     assert page(failed) == []
-
-
-def test_a_line_of_dots_goes_from_corner_to_corner():
-    dots = Dots(2, 1)
-    dots.line((0, 0), (1, 1), "")
-    assert [row.plain for row in dots.rows()] == ["⡠⠊"]
-    dots.mark((1, 1), "●", "")
-    assert [row.plain for row in dots.rows()] == ["⡠●"]
 
 
 @pytest.mark.parametrize(

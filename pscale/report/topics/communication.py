@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from pscale.analysis import text
@@ -101,26 +102,20 @@ def _name(call: Row, between: str = "  ") -> str:
 
 def _groups(findings: Findings) -> list[Group]:
     """Return the calls of the largest case of every series, or of the first of many cases side by side."""
-    of_case = findings.by_case("calls")
-    for case, found in of_case.items():
+    of_case: dict[str, list[Row]] = {}
+    for case, found in findings.by_case("calls").items():
         largest = max(call.bytes for call in found)
         of_case[case] = [call for call in found if call.bytes > _SMALL * largest]
-    groups: list[Group] = []
-    for points in (
-        [[point] for point in findings.rows("cases")] if findings.side_by_side else findings.series.values()
-    ):
-        sending = [point for point in points if point.case in of_case]
-        groups += [(text.clean(point.label), of_case[point.case]) for point in sending[-1:]]
-    return groups
+    alone = ([point] for point in findings.rows("cases"))
+    series = alone if findings.side_by_side else findings.series.values()
+    sending = ([point for point in points if point.case in of_case][-1:] for points in series)
+    return [(text.clean(point.label), of_case[point.case]) for points in sending for point in points]
 
 
 def _at_most(groups: Sequence[Group]) -> Sequence[Group]:
     """Return the groups that there is room for, or as many bars of the first."""
-    kept, rows = [], 0
-    for label, found in groups:
-        rows += len(found)
-        if rows <= _MOST:
-            kept.append((label, found))
+    rows = [*accumulate(len(found) for _, found in groups)]
+    kept = [group for group, total in zip(groups, rows, strict=True) if total <= _MOST]
     return kept or [(label, found[:_MOST]) for label, found in groups[:1]]
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from pscale.analysis import messages, text
 from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
-from pscale.analysis.frames import grouped
+from pscale.analysis.frames import by_case
 from pscale.report.blocks import Bands, Block, Context, Listing, Topic
-from pscale.report.table import CASE, Column, Columns, Table, TableRow, listed
+from pscale.report.table import CASE, Column, Table, TableRow, Value, listed
 from pscale.report.topics.cases import size_column, size_tone
 from pscale.report.topics.headline import lost_time
 
@@ -35,29 +36,25 @@ _MOST_TREES, _MOST_ACROSS = 4, 12  # on the page
 
 def tables(findings: Findings) -> Iterator[Table]:
     """Yield what is lost, the factors of the efficiency per series, and by phase and axis of the largest."""
-    yield from lost_time(findings)
-    yield from _by_case(findings)
-    yield from _parts(findings)
+    yield from (*lost_time(findings), *_by_case(findings), *_parts(findings))
 
 
 def _by_case(findings: Findings) -> Iterator[Table]:
     """Yield a row a case; cases side by side are in one table."""
     found = findings.of_case("efficiency")
     factors = _factors(found.values())
+
+    def parallel(point: Row) -> Value:
+        return found[point.case].parallel  # type: ignore[no-any-return]
+
     columns = (
         CASE if findings.side_by_side else size_column(findings),
         *(_column(factor, lambda point: found[point.case]) for factor in factors),
-        Column(
-            "95% interval",
-            text.percent_interval,
-            interval=True,
-            wide=True,
-            get=lambda point: found[point.case].parallel,
-        ),
+        Column("95% interval", text.percent_interval, interval=True, wide=True, get=parallel),
     )
+    caption = f"{_product(factors)}; 95% interval: of parallel"
     for series, measured in _groups(findings):
         title = findings.titled("Efficiency", series)
-        caption = f"{_product(factors)}; 95% interval: of parallel"
         yield from listed(title, measured, columns, caption=caption, tone=size_tone)
 
 
@@ -80,61 +77,49 @@ def _factors(trees: Iterable[Row]) -> list[str]:
 
 def _product(factors: Sequence[str]) -> str:
     """Describe how the factors make the whole."""
-    split = "; communication = serialisation × transfer" if "serialisation" in factors else ""
-    split += "; threads: within computation, see below" if "threads" in factors else ""
-    whole = "overall = computation × parallel; " if "overall" in factors else ""
-    return f"{whole}parallel = load balance × communication{split}"
+    parts = {
+        "overall": "overall = computation × parallel",
+        "parallel": "parallel = load balance × communication",
+        "serialisation": "communication = serialisation × transfer",
+        "threads": "threads: within computation, see below",
+    }
+    return "; ".join(words for name, words in parts.items() if name in factors or name == "parallel")
 
 
-def _groups(findings: Findings) -> Iterator[tuple[str, list[Row]]]:
-    """Yield the cases that have a tree, per table."""
+def _groups(findings: Findings) -> list[tuple[str, list[Row]]]:
+    """Return the cases that have a tree, per table."""
     found = findings.of_case("efficiency")
-    groups = {"": list(findings.rows("cases"))} if findings.side_by_side else findings.series
-    for series, points in groups.items():
-        if measured := [point for point in points if point.case in found]:
-            yield series, measured
+    groups = {"": findings.rows("cases")} if findings.side_by_side else findings.series
+    kept = [(name, [point for point in points if point.case in found]) for name, points in groups.items()]
+    return [(name, points) for name, points in kept if points]
 
 
 def _parts(findings: Findings) -> Iterator[Table]:
     """Yield the factors of the largest cases by phase and by axis; of cases side by side by axis alone."""
-    largest = [point for _, points in _groups(findings) for point in points]
-    if not findings.side_by_side:
-        largest = [points[-1] for _, points in _groups(findings)]
-        yield from _by_phase(findings, [point for point in largest if point.ranks > 1])
-    yield from _by_axis(findings, largest)
-
-
-def _by_phase(findings: Findings, points: Sequence[Row]) -> Iterator[Table]:
-    columns: Columns = (
-        CASE,
-        "phase",
-        "of_step",
-        *map(_column, _OF_PART),
-    )
-    shown = (tree for tree in findings.rows("efficiency") if tree.phase and tree.of_step >= _SHORT)
-    found = grouped(shown, lambda tree: tree.case)
-    return listed(
+    groups = [points for _, points in _groups(findings)]
+    largest = [*chain(*groups)] if findings.side_by_side else [points[-1] for points in groups]
+    shown = [tree for tree in findings.rows("efficiency") if tree.phase and tree.of_step >= _SHORT]
+    of_phases, of_axes = by_case(shown), findings.by_case("axes")
+    alone = () if findings.side_by_side else (point for point in largest if point.ranks > 1)
+    yield from listed(
         "Efficiency by phase",
-        [tree for point in points for tree in found.get(point.case, ())],
-        columns,
+        [tree for point in alone for tree in of_phases.get(point.case, ())],
+        (CASE, "phase", "of_step", *map(_column, _OF_PART)),
         caption="of step: on the rank where the phase is longest; transfer can exceed 100% if an ideal "
         "network would shift waiting into this phase",
         grouped=True,
         files=("efficiency",),
     )
-
-
-def _by_axis(findings: Findings, points: Sequence[Row]) -> Iterator[Table]:
     factors = [name for name in _OF_PART[:-1] if name in _factors(findings.rows("axes"))]
-    found = {case: trees for case, trees in findings.by_case("axes").items() if len(trees) > 1}
-    rows = [tree for point in points for tree in _worst_first(found.get(point.case, ()))]
+    several = (of_axes.get(point.case, []) for point in largest)
+    rows = [tree for trees in several if len(trees) > 1 for tree in _worst_first(trees)]
     least = f"; others: the least of those with at least {text.percent(_SLIGHT)}"
-    return listed(
+    yield from listed(
         "Efficiency by axis",
         rows,
         (CASE, "axis", *map(_column, factors)),
         caption="as if the other axes were free; balance: of the ranks along the axis"
-        + (least if any(tree.axis.endswith(_OTHERS) for tree in rows) else ""),
+        + least * any(tree.axis.endswith(_OTHERS) for tree in rows),
         grouped=True,
     )
 
@@ -156,7 +141,7 @@ def _worst_first(trees: Sequence[Row]) -> Sequence[Row]:
 def _blocks(context: Context) -> Sequence[Block]:
     """Return the tree of every series, or of many cases their table."""
     findings = context.findings
-    groups = [*_groups(findings)]
+    groups = _groups(findings)
     if not groups:
         return []
     wide = max(len(points) for _, points in groups) > _MOST_ACROSS

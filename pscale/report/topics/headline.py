@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from pscale.analysis import messages, text
 from pscale.analysis.columns import Row
@@ -12,7 +12,7 @@ from pscale.analysis.messages import EVERY, scaled, size
 from pscale.analysis.stats import Estimate
 from pscale.report.blocks import Block, Context, Headlines, Part, Stack, Tile, Tiles, Topic, band, show
 from pscale.report.figure_style import CAUSES, KINDS
-from pscale.report.table import CASE, Column, Table, TableRow, Value, Written, listed
+from pscale.report.table import CASE, Column, Table, Value, Written, listed
 from pscale.report.topics.cases import size_column, size_tone
 from pscale.report.topics.problems import concerns
 
@@ -37,8 +37,7 @@ _NAMES = {"useful": "useful", **LOSSES}
 
 def tables(findings: Findings) -> Iterator[Table]:
     """Yield the figures of the sentences that no other topic has."""
-    yield from _splits(findings)
-    yield from _delay_costs(findings)
+    yield from (*_splits(findings), *_delay_costs(findings))
 
 
 _splits = show(
@@ -79,12 +78,17 @@ def lost_time(findings: Findings) -> Iterator[Table]:
     needs = {each.case: each.cause_to_decide or None for each in findings.rows("verdicts")}
     points = [point for point in findings.rows("cases") if point.case in found]
     kept = [name for name in COLOURS if any(_is_seen(getattr(each, name)) for each in found.values())]
+
+    def share(name: str) -> Callable[[Row], Value]:
+        def written(point: Row) -> Value:
+            value = getattr(found[point.case], name)
+            return value and Written(value.value, messages.loss(found[point.case], name))
+
+        return written
+
     columns = (
         CASE if len(findings.series) > 1 else size_column(findings),
-        *(
-            Column(_NAMES[name], text.percent, wide=name == "unaccounted", get=_share(found, name))
-            for name in kept
-        ),
+        *(Column(_NAMES[name], text.percent, wide=name == "unaccounted", get=share(name)) for name in kept),
         Column("to decide", fold=True, wide=True, get=lambda point: needs.get(point.case)),
     )
     compared = any(tree.computation for tree in findings.rows("efficiency"))
@@ -95,15 +99,6 @@ def lost_time(findings: Findings) -> Iterator[Table]:
         f"{'; to decide: which loss is the main one' * any(needs.values())}"
     )
     yield from listed("Lost time", points, columns, caption=caption, tone=size_tone, filled=True)
-
-
-def _share(found: Mapping[str, Row], name: str) -> Callable[[Row], Value]:
-    def written(point: Row) -> Value:
-        losses = found[point.case]
-        share = getattr(losses, name)
-        return share and Written(share.value, messages.loss(losses, name))
-
-    return written
 
 
 def _is_seen(share: Estimate | None) -> bool:
@@ -127,7 +122,7 @@ def _blocks(context: Context) -> Sequence[Block]:
             concerns=tuple(concerns(findings)),
         )
     ]
-    blocks += context.listings((*_splits(findings), *_delay_costs(findings)), "answers")
+    blocks += context.listings(tables(findings), "answers")
     if not findings.side_by_side:
         largest = [findings.case(each.case) for each in findings.rows("verdicts") if each.case]
         if len(largest) == 1:
@@ -137,38 +132,38 @@ def _blocks(context: Context) -> Sequence[Block]:
         else:
             blocks += context.listings(lost_time(findings), "lost", "lost_time")
         if len(largest) > 1:
-            blocks += context.listings([_series(findings)], "series", "verdicts")
+            blocks += context.listings(_series(findings), "series", "verdicts")
     return blocks
 
 
 def _overview(findings: Findings) -> str:
     """Say how series scale, and what costs most of them; nothing of plans."""
-    if findings.side_by_side:
-        return ""
     verdicts = [row for row in findings.rows("verdicts") if row.case]
-    return text.clean(messages.of_many(verdicts))
+    return "" if findings.side_by_side else text.clean(messages.of_many(verdicts))
 
 
-def _series(findings: Findings) -> Table:
-    """Return a row a series: how far it was measured, how well it scales, what it loses most by."""
-    rows: list[TableRow] = []
-    for each in findings.rows("verdicts"):
-        if not each.case:
-            rows.append(("bad", (each.series or "unnamed", "none", *[text.MISSING] * 4)))
-            continue
-        size_of = Written(each.ranks * each.threads, size(each))
-        loss = Written(each.share.value, messages.loss(each, "share")) if each.cause else None
-        cause = messages.cause(each) if each.share else None
-        rows.append(("", (each.series or "unnamed", size_of, each.step_s, scaled(each), cause, loss)))
-    return Table(
-        title="Every series",
-        columns=(
-            *(Column("series", fold=True), Column("largest case", str), Column("step", text.duration)),
-            Column("efficiency", text.percent, band=True, bounded=True),
-            *(Column("largest loss"), Column("of the step", text.percent)),
+_series = show(
+    "Every series",
+    "verdicts",
+    (
+        Column("series", fold=True, get=lambda row: row.series or "unnamed"),
+        Column(
+            "largest case",
+            str,
+            get=lambda row: Written(row.ranks * row.threads, size(row)) if row.case else "none",
         ),
-        rows=tuple(rows),
-    )
+        Column("step", text.duration, get="step_s"),
+        Column("efficiency", text.percent, band=True, bounded=True, get=scaled),
+        Column("largest loss", get=lambda row: messages.cause(row) if row.share else None),
+        Column(
+            "of the step",
+            text.percent,
+            get=lambda row: Written(row.share.value, messages.loss(row, "share")) if row.cause else None,
+        ),
+    ),
+    tone=lambda row: "" if row.case else "bad",
+    case=lambda _: "",
+)
 
 
 def _tiles(findings: Findings, point: Row) -> Iterator[Tile]:
@@ -211,32 +206,22 @@ def _interval(known: Estimate, bounds: str) -> str:
 
 
 def _stacks(findings: Findings, points: list[Row]) -> Iterator[Stack]:
-    """Yield where the step of each of these cases goes."""
+    """Yield where the step of each of these cases goes, in parts that are large enough to be seen."""
     found = findings.of_case("lost_time")
     steps_s = {time.case: time.step_s for time in findings.rows("phases")}
-    for point in points:
-        if point.case in found:
-            parts = tuple(_parts(found[point.case], steps_s.get(point.case)))
-            said = ", ".join(f"{part.name} {part.text}" for part in parts)
-            named = text.clean(point.label) if len(points) > 1 else size(point)
-            yield Stack(title=f"Where a step at {named} goes", description=said, parts=parts)
-
-
-def _parts(losses: Row, step_s: float | None) -> Iterator[Part]:
-    """Yield the parts of a step that are large enough to be seen, in shares and absolute times."""
-    parts = {name: share.value for name in _NAMES if _is_seen(share := getattr(losses, name))}
-    lost = sum(part for name, part in parts.items() if name != "useful")
-    before = 0.0
-    for name, part in parts.items():
-        begins, before = before, before + (part if name != "useful" else 0.0)
-        yield Part(
-            kind=name,
-            name=_NAMES[name],
-            share=part,
-            text=text.percent(part),
-            time=text.duration_3(part * step_s) if step_s else "",
-            lost=(begins / lost, before / lost) if name != "useful" else None,
-        )
+    for point in (point for point in points if point.case in found):
+        losses, step_s = found[point.case], steps_s.get(point.case)
+        shares = {name: share.value for name in _NAMES if _is_seen(share := getattr(losses, name))}
+        lost = sum(part for name, part in shares.items() if name != "useful")
+        parts, before = [], 0.0
+        for name, share in shares.items():
+            begins, before = before, before + share * (name != "useful")
+            time = text.duration_3(share * step_s) if step_s else ""
+            place = (begins / lost, before / lost) if name != "useful" else None
+            parts.append(Part(name, _NAMES[name], share, text.percent(share), time, place))
+        said = ", ".join(f"{part.name} {part.text}" for part in parts)
+        named = text.clean(point.label) if len(points) > 1 else size(point)
+        yield Stack(title=f"Where a step at {named} goes", description=said, parts=tuple(parts))
 
 
 TOPIC = Topic(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pscale.analysis import text
 from pscale.analysis.columns import Row
 from pscale.analysis.expect import Answer
 from pscale.analysis.findings import Findings
+from pscale.analysis.frames import grouped
 from pscale.analysis.resources import NOTICED
 from pscale.analysis.scaling import FINE
 from pscale.config.metrics import METRICS, unit_of
@@ -21,9 +23,7 @@ _SIGNS: dict[Answer, str] = {"holds": "✓", "falls short": "✗", "undecided": 
 
 def tables(findings: Findings) -> Iterator[Table]:
     """Yield failures, what others took from the cores, then expectations."""
-    yield from failures(findings)
-    yield from _interference(findings)
-    yield from expectations(findings)
+    yield from (*failures(findings), *_interference(findings), *expectations(findings))
 
 
 failures = show(
@@ -51,20 +51,27 @@ _interference = show(
 
 def expectations(findings: Findings) -> Iterator[Table]:
     """Yield what the suite, or a file of references, expects, and whether it holds."""
+
+    def bound(row: Row) -> Value:
+        return Written(row.upper if row.lower is None else row.lower, bounds(row))
+
+    def between(row: Row) -> Value:
+        return Written(row.value.low, said) if row.value and (said := interval(row)) else None
+
+    def reference(row: Row) -> Value:
+        return None if row.reference is None else Written(row.reference, _written(row, row.reference))
+
     columns = (
-        Column("case", fold=True, get=lambda each: each.label or each.demand),
+        Column("case", fold=True, get=lambda row: row.label or row.demand),
         Column("metric", get="metric"),
-        Column("measured", str, get=lambda each: Written(each.value and each.value.value, measured(each))),
-        Column("95% interval", str, wide=True, get=_interval),
-        Column("reference", str, get=lambda row: _value(row, row.reference)),
-        Column(
-            "bounds", str, get=lambda row: Written(row.upper if row.lower is None else row.lower, bounds(row))
-        ),
-        Column("verdict", fold=True, get=lambda each: f"{_SIGNS[each.answer]} {each.text}"),
-        Column("to decide", fold=True, get=lambda each: each.to_decide or None),
+        Column("measured", str, get=lambda row: Written(row.value and row.value.value, measured(row))),
+        Column("95% interval", str, wide=True, get=between),
+        *(Column("reference", str, get=reference), Column("bounds", str, get=bound)),
+        Column("verdict", fold=True, get=lambda row: f"{_SIGNS[row.answer]} {row.text}"),
+        Column("to decide", fold=True, get=lambda row: row.to_decide or None),
     )
-    found, title = findings.rows("expectations"), "Expectations"
-    return listed(title, found, columns, tone=lambda each: _TONES[each.answer], filled=True)
+    rows = findings.rows("expectations")
+    return listed("Expectations", rows, columns, tone=lambda row: _TONES[row.answer], filled=True)
 
 
 _WRITTEN: dict[str, Callable[[float], str]] = {  # metrics in their own unit, as other tables write them
@@ -77,10 +84,6 @@ _WRITTEN: dict[str, Callable[[float], str]] = {  # metrics in their own unit, as
     "gflops": text.number_3,
     "peak_fraction": text.percent_0,
 }
-
-
-def _interval(each: Row) -> Value:
-    return Written(each.value.low, said) if each.value and (said := interval(each)) else None
 
 
 def measured(entry: Row) -> str:
@@ -104,10 +107,6 @@ def interval(entry: Row) -> str:
     return f"{_written(entry, value.low)}–{_written(entry, value.high)}"
 
 
-def _value(entry: Row, value: float | None) -> Value:
-    return None if value is None else Written(value, _written(entry, value))
-
-
 def _written(entry: Row, value: float) -> str:
     """Return a number as the other tables write it, or in the unit that a suite asks for."""
     if entry.metric not in METRICS:
@@ -123,19 +122,15 @@ def warnings(found: Sequence[Row]) -> list[tuple[str, str]]:
 
     Of a kind that several cases have with different figures, the first stands for all.
     """
-    groups: dict[str, list[Row]] = {}
-    for warning in found:
-        own = warning.kind in _OF_ONE_CASE
-        groups.setdefault(f"{warning.kind} {warning.text}" if own else warning.kind, []).append(warning)
-    return [(_about(group), group[0].text) for group in groups.values()]
 
+    def about(group: Sequence[Row]) -> str:
+        first, equal = group[0], len({warning.text for warning in group}) == 1
+        if not first.case or len(group) == 1:
+            return str(first.label)
+        return f"{len(group)} cases" + ("" if equal else f", such as {first.label}")
 
-def _about(group: Sequence[Row]) -> str:
-    first = group[0]
-    if not first.case or len(group) == 1:
-        return str(first.label)
-    equal = all(warning.text == first.text for warning in group)
-    return f"{len(group)} cases" + ("" if equal else f", such as {first.label}")
+    groups = grouped(found, lambda each: (each.kind, each.text if each.kind in _OF_ONE_CASE else ""))
+    return [(about(group), group[0].text) for group in groups.values()]
 
 
 def missing_launches(findings: Findings) -> Iterator[tuple[str, Tone]]:
@@ -149,9 +144,10 @@ def missing_launches(findings: Findings) -> Iterator[tuple[str, Tone]]:
 def concerns(findings: Findings) -> Iterator[tuple[str, Tone]]:
     """Yield, in a few words each, what failed, is pending, fell short or has a warning."""
     yield from missing_launches(findings)
-    if broken := sum(each.answer == "falls short" for each in findings.rows("expectations")):
+    answers = Counter(row.answer for row in findings.rows("expectations"))
+    if broken := answers["falls short"]:
         yield f"{text.plural(broken, 'expectation')} missed", "bad"
-    if open_ := sum(each.answer == "undecided" for each in findings.rows("expectations")):
+    if open_ := answers["undecided"]:
         yield f"{text.plural(open_, 'expectation')} undecided", ""
     if found := warnings(findings.rows("warnings")):
         yield text.plural(len(found), "warning"), ""

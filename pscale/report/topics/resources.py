@@ -51,24 +51,25 @@ def _bandwidths(findings: Findings) -> Iterator[Table]:
         yield from listed(f"Network performance on {axis} (per call)", found, _BANDWIDTHS, caption=caption)
 
 
-def _efficiency(time: Row) -> Value:
-    most = "≤ " if time.spins and time.threads > 1 else ""
-    return Written(time.efficiency, f"{most}{text.percent(time.efficiency)}")
-
-
 def _threads(findings: Findings) -> Iterator[Table]:
     """Yield how the cores of a rank were used, if any case has several threads."""
     times = findings.rows("threads")
     if not any(time.threads > 1 for time in times):
         return
+
+    def efficiency(time: Row) -> Value:
+        most = "≤ " if time.spins and time.threads > 1 else ""
+        return Written(time.efficiency, f"{most}{text.percent(time.efficiency)}")
+
+    def split(time: Row) -> str:
+        listed = ", ".join(f"{seconds * 1e3:.3g}" for seconds in time.cpu_s[:_MOST_THREADS])
+        more = len(time.cpu_s) - _MOST_THREADS
+        return f"{listed}{f' and {more} more' if more > 0 else ''} ms"
+
     columns: Columns = (
-        CASE,
-        Column("efficiency", text.percent, band=True, get=_efficiency),
-        Column("in MPI", get="in_mpi"),
-        "single",
-        Column("imbal.", get="imbalance"),
-        "off_core",
-        Column("split", fold=True, get=lambda time: _split(time.cpu_s)),
+        *(CASE, Column("efficiency", text.percent, band=True, get=efficiency)),
+        *(Column("in MPI", get="in_mpi"), "single", Column("imbal.", get="imbalance"), "off_core"),
+        Column("split", fold=True, get=split),
     )
     caption = "shares of the cores' time; split: CPU time of the main thread and of the others, per step"
     if any(time.spins for time in times):
@@ -79,37 +80,34 @@ def _threads(findings: Findings) -> Iterator[Table]:
     yield from listed("Threads of a rank", times, columns, caption=caption)
 
 
-def _split(cpu_s: tuple[float, ...]) -> str:
-    listed = ", ".join(f"{seconds * 1e3:.3g}" for seconds in cpu_s[:_MOST_THREADS])
-    more = f" and {len(cpu_s) - _MOST_THREADS} more" if len(cpu_s) > _MOST_THREADS else ""
-    return f"{listed}{more} ms"
-
-
 def _memory(findings: Findings) -> Iterator[Table]:
     """Yield what the fullest rank of every case holds: predicted, counted, measured."""
     rows = findings.rows("memory")
+
+    def counted(memory: Row) -> Value:
+        return memory.counted_bytes or findings.case(memory.case).status  # type: ignore[no-any-return]
+
+    def in_a_file(memory: Row) -> Value:
+        sizes = memory.counted_offloaded_bytes, memory.predicted_offloaded_bytes
+        return _both((sizes[1] if sizes[0] is None else sizes[0]) or None, sizes[0], sizes[1] or None, same=0)
+
+    def ratio(memory: Row) -> Value:
+        known = memory.measured_bytes and memory.predicted_bytes
+        return memory.measured_bytes / memory.predicted_bytes if known else None
+
+    def recomputed(memory: Row) -> Value:
+        return findings.case(memory.case).recomputed_share  # type: ignore[no-any-return]
+
     columns: Columns = (
         CASE,
         *(Column(kind, text.size_of, wide=True, get=_sizes(kind)) for kind in KINDS),
-        "predicted_bytes",
-        Column(
-            "counted", text.size_of, get=lambda each: each.counted_bytes or findings.case(each.case).status
-        ),
-        "measured_bytes",
-        Column("libraries", get="library_bytes"),
-        Column("of predicted", text.percent_0, get=_ratio),
-        Column("in a file", text.size_of, get=_in_a_file),
-        Column(
-            "recomputed FLOPs", text.percent_0, get=lambda each: findings.case(each.case).recomputed_share
-        ),
+        *("predicted_bytes", Column("counted", text.size_of, get=counted), "measured_bytes"),
+        *(Column("libraries", get="library_bytes"), Column("of predicted", text.percent_0, get=ratio)),
+        Column("in a file", text.size_of, get=in_a_file),
+        Column("recomputed FLOPs", text.percent_0, get=recomputed),
     )
-    for table in listed(
-        "Memory of the fullest rank",
-        rows,
-        columns,
-        tone=lambda each: "" if each.counted_bytes else "pending",
-        filled=True,
-    ):
+    how: dict[str, Any] = {"tone": lambda memory: "" if memory.counted_bytes else "pending", "filled": True}
+    for table in listed("Memory of the fullest rank", rows, columns, **how):
         yield replace(table, caption="; ".join(_notes(rows, table)))
 
 
@@ -128,22 +126,10 @@ def _notes(rows: Sequence[Row], table: Table) -> Iterator[str]:
 
 def _sizes(kind: str) -> Callable[[Row], Value]:
     def both(memory: Row) -> Value:
-        counted, predicted = (
-            getattr(memory, f"{source}_{kind}_bytes") for source in ("counted", "predicted")
-        )
-        return _both(by_kind(memory).get(kind), counted, predicted)
+        sizes = (getattr(memory, f"{source}_{kind}_bytes") for source in ("counted", "predicted"))
+        return _both(by_kind(memory).get(kind), *sizes)
 
     return both
-
-
-def _ratio(memory: Row) -> float | None:
-    measured_bytes, predicted_bytes = memory.measured_bytes, memory.predicted_bytes
-    return measured_bytes / predicted_bytes if measured_bytes and predicted_bytes else None
-
-
-def _in_a_file(memory: Row) -> Value:
-    counted, predicted = memory.counted_offloaded_bytes, memory.predicted_offloaded_bytes
-    return _both((predicted if counted is None else counted) or None, counted, predicted or None, same=0)
 
 
 def _both(known: float | None, counted: float | None, predicted: float | None, same: float = _SAME) -> Value:

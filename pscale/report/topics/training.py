@@ -12,7 +12,7 @@ from pscale.analysis.findings import Findings
 from pscale.config import JOINT
 from pscale.report.blocks import Topic, TopicFigure, show
 from pscale.report.figure_style import QUIET, Colour, describe, mark, narrow, room, sized, wrapped
-from pscale.report.table import CASE, Column, Table, Written, listed
+from pscale.report.table import CASE, Column, Table, Value, Written, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,23 +50,21 @@ def loss_figure(findings: Findings) -> Figure | None:
     from pscale.report import drawing
 
     variants = _variants(findings)
-    series = [(name, _curves(points)) for name, points in findings.series.items()]
+    series = (
+        [("", variants)] if variants else [(name, _curves(rows)) for name, rows in findings.series.items()]
+    )
     found = [(name, curves) for name, curves in series if curves]
     series = found[:_MOST]
-    if variants:
-        series = [("", variants)]
     if not series:
         return None
     columns = min(room(_ACROSS), len(series))
     rows = -(-len(series) // columns)
     figure = drawing.canvas(_WIDTHS[columns], (2.6 if narrow() else 3.3) * rows, findings.title)
-    if not variants:
-        drawing.count_drawn(figure, len(series), len(found), "series")
+    drawing.count_drawn(figure, len(series), len(found), "series")
     panels = list(figure.subplots(rows, columns, sharey=True, squeeze=False).flat)
     for place, (axes, (name, curves)) in enumerate(zip(panels, series, strict=False)):
-        guess = next(
-            (point.loss_unigram for points, _ in curves for point in points if point.loss_unigram), None
-        )
+        guesses = (point.loss_unigram for points, _ in curves for point in points)
+        guess = next(filter(None, guesses), None)
         colours = drawing.distinct(len(curves)) if variants else drawing.ordered(len(curves))
         _loss_panel(axes, curves, guess, colours)
         _name(axes, curves, colours, _together if variants else _sizes)
@@ -93,20 +91,18 @@ def _variants(findings: Findings) -> list[Curve]:
 def _curves(points: Sequence[Row]) -> list[Curve]:
     """Return the different curves of a series, each with the cases that share it."""
     curves: list[Curve] = []
-    for point in points:
-        if not any(map(isfinite, point.losses)):
-            continue
-        twin = next((found for found, losses in curves if _same(losses, point.losses)), None)
-        if twin is None:
-            curves.append(([point], point.losses))
+    for point in (point for point in points if any(map(isfinite, point.losses))):
+        same = [
+            found
+            for found, losses in curves
+            if len(losses) == len(point.losses)
+            and all(abs(a - b) <= _SAME * abs(a) for a, b in zip(losses, point.losses, strict=True))
+        ]
+        if same:
+            same[0].append(point)
         else:
-            twin.append(point)
+            curves.append(([point], point.losses))
     return curves
-
-
-def _same(first: Sequence[float], second: Sequence[float]) -> bool:
-    pairs = list(zip(first, second, strict=False))
-    return len(first) == len(second) and all(abs(a - b) <= _SAME * abs(a) for a, b in pairs)
 
 
 def _free(curves: Sequence[Curve], guess: float) -> float:
@@ -201,14 +197,16 @@ LOSS = Topic(
 
 def _loss_scaling(findings: Findings) -> Iterator[Table]:
     """Yield scales and skipped steps of the cases whose loss is scaled."""
+
+    def loss(each: Row) -> Value:
+        return findings.case(each.case).loss_last  # type: ignore[no-any-return]
+
     columns = (
-        CASE,
-        Column("scale", str, get="asked"),
+        *(CASE, Column("scale", str, get="asked")),
         Column("at first", "{:.10g}".format, get="first_scale"),
         Column("at last", "{:.10g}".format, get="last_scale"),
         Column("skipped", str, get=lambda each: Written(each.skipped, f"{each.skipped} of {each.steps}")),
-        Column("of these measured", str, get="skipped_measured"),
-        Column("loss", text.number, get=lambda each: findings.case(each.case).loss_last),
+        *(Column("of these measured", str, get="skipped_measured"), Column("loss", text.number, get=loss)),
     )
     caption = (
         "skipped: steps whose gradients overflowed, warm-up included; no rank updates its "
