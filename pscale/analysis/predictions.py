@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from itertools import chain, combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pscale.analysis.columns import Row, row
 from pscale.analysis.frames import KINDS, Run, grouped, load
 from pscale.analysis.scaling import by_series
-from pscale.analysis.settings import SIZES, Case, apart_from, following, of_cases, swept_numbers
+from pscale.analysis.settings import SIZES, apart_from, following, of_cases, swept_numbers
 from pscale.analysis.stats import Estimate, Sample, estimate
 from pscale.analysis.text import duration_3, in_common, plural
 from pscale.config import JOINT
@@ -122,15 +122,14 @@ def _curves(run: Run, points: Sequence[Row]) -> Iterator[Measured]:
     cases = of_cases(run)
     measured = [point for point in _timed(points) if point.case in cases]
     known = set[frozenset[str]]()  # of numbers that follow each other one is enough
-    for name in swept_numbers(run, cases):
+    for name in (name for name in swept_numbers(run, cases) if name not in SIZES):
         decided = following(name, list(cases.values())).difference(SIZES)
-        alike = partial(_apart_from, cases, name, decided)
-        for members in grouped([] if name in SIZES else measured, alike).values():
+        shared = {point.case: apart_from(cases[point.case], name, decided) for point in measured}
+        for members in grouped(measured, lambda point: shared[point.case]).values():  # noqa: B023 - used at once
             by_value = {float(cases[point.case][name]): point for point in members}
-            these = frozenset(point.case for point in members)
-            if len(by_value) < len(members) or len(members) < FEWEST_SIZES or these in known:
-                continue
-            if min(by_value) >= 1 and max(by_value) <= _LARGEST:
+            these, values = frozenset(point.case for point in members), sorted(by_value)
+            wide = FEWEST_SIZES <= len(members) == len(by_value)
+            if wide and these not in known and values[0] >= 1 and values[-1] <= _LARGEST:
                 known.add(these)
                 yield (
                     {
@@ -138,16 +137,12 @@ def _curves(run: Run, points: Sequence[Row]) -> Iterator[Measured]:
                         "scaling": "",
                         "unit": name.rpartition(".")[2],
                         "threads": None,
-                        "sizes": sorted(by_value),
+                        "sizes": values,
                         "asked": (),
                         "refusal": "",
                     },
-                    [by_value[value] for value in sorted(by_value)],
+                    [by_value[value] for value in values],
                 )
-
-
-def _apart_from(cases: Mapping[str, Case], name: str, decided: Collection[str], point: Row) -> object:
-    return apart_from(cases[point.case], name, decided)
 
 
 def _observed(
@@ -160,16 +155,17 @@ def _observed(
     sizes = np.array(model["sizes"], np.float64)
 
     def observed(launches: Sequence[Any]) -> Observed:
-        medians = scale if launches is whole else np.array([np.median(seconds) for seconds in launches])
+        medians = np.array([np.median(seconds) for seconds in launches])
         return Observed(sizes=sizes, times=medians, scale=scale, launches=launches)
 
-    whole = [np.array(sample.medians or (sample.value,)) for sample in samples]
-    found = {"step": observed(whole)}
+    whole = observed([np.array(sample.medians or (sample.value,)) for sample in samples])
+    found = {"step": replace(whole, times=scale)}
     table = phases[phases["case"].isin(cases)]
     kinds = table[[*_SHARES]].div(table["steps"], axis=0).rename(columns=_SHARES)
     launch = [table["case"], table["repeat"]]
     by_phase = kinds.sum(axis=1).groupby([table["phase"].astype(str), *launch]).sum()
     by_kind = kinds.groupby(launch).sum().stack().reorder_levels([2, 0, 1])
+    order = {phase: place for place, phase in enumerate(PHASES)}
     for parts in (by_phase, by_kind):
         of_parts = {}
         for part, rows in parts.groupby(level=0, sort=False):
@@ -177,12 +173,13 @@ def _observed(
             each = observed([by_case.get(case, np.zeros(1)) for case in cases])
             if np.isfinite(each.times).all() and (each.times > _SMALL * scale).any():
                 of_parts[str(part)] = each
-        found |= dict(sorted(of_parts.items(), key=_place) if parts is by_phase else of_parts)
+        names = (
+            sorted(of_parts, key=lambda name: (order.get(name, len(order)), name))
+            if parts is by_phase
+            else of_parts
+        )
+        found |= {name: of_parts[name] for name in names}
     return found
-
-
-def _place(item: tuple[str, Any]) -> tuple[int, str]:
-    return PHASES.index(item[0]) if item[0] in PHASES else len(PHASES), item[0]
 
 
 def _fitted(
@@ -193,7 +190,8 @@ def _fitted(
     largest = max(step.sizes)
     ahead = np.array(model["asked"] or [2 * largest, REACH * largest], np.float64)
     line = np.unique(np.geomspace(min(step.sizes), REACH * largest, _CURVE).round())
-    space, seed = Space(laws(model["scaling"]), step.sizes, step.scale), _seed(model, run_seed)
+    space = Space(laws(model["scaling"]), step.sizes, step.scale)
+    seed = (run_seed, *(() if model["scaling"] else model["unit"].encode()), *model["series"].encode())
     expected_s: Any = None
     predicted: dict[str, float] = {}
     for part, own in observed.items():
@@ -228,11 +226,6 @@ def _fitted(
         model |= _bottleneck(
             model, {part: (observed[part], predicted[part]) for part in phases}, base, ahead[-1]
         )
-
-
-def _seed(model: Record, seed: int) -> tuple[int, ...]:
-    named = () if model["scaling"] else model["unit"].encode()
-    return (seed, *named, *model["series"].encode())
 
 
 def _efficiency(model: Record, base: Row | None, size: float, time_s: Estimate) -> Estimate | None:
@@ -329,15 +322,12 @@ def kinds(recorded: Recorded, times: Mapping[str, Sequence[Row]]) -> Iterator[di
     for made, _ in recorded:
         for kind, parts in _PARTS.items():
             predicted_s = sum(made.losses_s.get(part, 0.0) for part in parts)
-            measured_s = _measured_s(times.get(made.case, ()), kind)
+            phases = times.get(made.case, ())
+            unclear = kind in ("transfer", "wait") and any(time.wait_or_transfer_s for time in phases)
+            known = phases and not unclear  # by the clocks
+            measured_s = sum(getattr(time, f"{kind}_s") for time in phases) if known else None
             if predicted_s or measured_s:
                 yield {"case": made.case, "kind": kind, "predicted_s": predicted_s, "measured_s": measured_s}
-
-
-def _measured_s(times: Sequence[Row], kind: str) -> float | None:
-    """Return the time of a kind in all phases; None without phases, and where clocks do not tell the kind."""
-    unclear = kind in ("transfer", "wait") and any(time.wait_or_transfer_s for time in times)
-    return None if unclear or not times else sum(getattr(time, f"{kind}_s") for time in times)
 
 
 def recorded(run: Run) -> Recorded:
@@ -407,7 +397,6 @@ _POWERS = {  # of p, by exponent of log2 p
 _SERIAL_FRACTIONS = np.arange(0.005, 1.0, 0.005)
 _FINEST = 1e-4  # relative: no difference below it is worth a parameter
 _LEVERAGE = 1e-9
-_AT_ONCE = 100  # series of times that are fitted together: few fit in a cache
 _PRICE = 7  # of a parameter, as Akaike's is 2: each count offers the best of many laws
 _FOR_AICC = 3  # the variance is one more parameter, and AICc needs a degree of freedom beyond
 
@@ -606,25 +595,18 @@ class Space:
 
 def fit(space: Space, times: Vector, choose: Callable[[Fits], Whole]) -> Choice:
     """Fit every law to each row of `times`, draws × sizes, and take the law that `choose` says for each."""
-    batches = []
-    for first in range(0, len(times), _AT_ONCE):
-        found = _fit_all(space, np.asarray((times[first : first + _AT_ONCE] / space.scale).T))
-        rows = choose(found)
-        draws = np.arange(len(rows))
-        roots = (np.sqrt(part[rows, draws]) for part in (found.errors, found.squares))
-        batches.append((rows, found.coefficients[rows, :, draws], *roots))
-    return Choice(space.laws, *map(np.concatenate, zip(*batches, strict=True)))
-
-
-def _fit_all(space: Space, scaled: Vector) -> Fits:
+    scaled = np.asarray((times / space.scale).T)
     coefficients = space.solve @ scaled
     residuals = scaled - space.columns @ coefficients
     left_out = np.square(residuals / space.free[..., None])
     means, count = left_out.mean(axis=1), left_out.shape[1]
-    errors = np.where(coefficients.min(axis=1) < 0, np.inf, means)
+    squares, errors = (residuals**2).sum(axis=1), np.where(coefficients.min(axis=1) < 0, np.inf, means)
     variance = np.square(left_out, out=left_out).mean(axis=1) - np.square(means)
     spread = np.sqrt(np.maximum(variance, 0.0) / (count - 1))
-    return Fits(space.parameters, coefficients, (residuals**2).sum(axis=1), errors, spread)
+    rows = choose(Fits(space.parameters, coefficients, squares, errors, spread))
+    draws = np.arange(len(rows))
+    roots = (np.sqrt(part[rows, draws]) for part in (errors, squares))
+    return Choice(space.laws, rows, coefficients[rows, :, draws], *roots)
 
 
 def least_squares(fits: Fits) -> Whole:
@@ -632,38 +614,28 @@ def least_squares(fits: Fits) -> Whole:
     return np.asarray(np.where(np.isfinite(fits.errors), fits.squares, np.inf).argmin(axis=0))
 
 
-def _least_left_out(fits: Fits) -> Whole:
-    """Choose the law of least leave-one-out error for each draw, however many parameters it has.
-
-    Draws of a bootstrap that preferred plain laws would all agree on one where sizes are few.
-    """
-    return np.asarray(fits.errors.argmin(axis=0))
-
-
 def likely(sizes: int, scatter: Scatter = Scatter()) -> Callable[[Fits], Whole]:  # noqa: B008 - immutable
-    """Return a choice by leave-one-out error and, of how many parameters, by likelihood."""
-    return partial(_likely, sizes=sizes, scatter=scatter)
-
-
-def _likely(fits: Fits, *, sizes: int, scatter: Scatter) -> Whole:
-    """Choose the law of each draw.
+    """Return a choice by leave-one-out error and, of how many parameters, by likelihood.
 
     Of laws with as many parameters, the plainest within one standard error of the least leave-one-out error
     (Breiman et al. 1984, "Classification and regression trees"), or within what launches scatter by; of
     these, the likeliest.
     """
-    draws = np.arange(fits.errors.shape[1])
-    candidates = []
-    for count in np.unique(fits.parameters):
-        rows = np.flatnonzero(fits.parameters == count)
-        errors = fits.errors[rows]
-        least = errors.argmin(axis=0)
-        limit = errors[least, draws] + fits.spread[rows][least, draws] + _FINEST**2
-        candidates.append(rows[(errors <= np.maximum(limit, scatter.size**2)).argmax(axis=0)])
-    chosen = np.stack(candidates)
-    unlikely = _unlikely(fits.squares[chosen, draws], fits.parameters[chosen], sizes, scatter)
-    scores = np.where(np.isfinite(fits.errors[chosen, draws]), unlikely, np.inf)
-    return np.asarray(chosen[scores.argmin(axis=0), draws])
+
+    def choose(fits: Fits) -> Whole:
+        draws, candidates = np.arange(fits.errors.shape[1]), []
+        for count in np.unique(fits.parameters):
+            rows = np.flatnonzero(fits.parameters == count)
+            errors = fits.errors[rows]
+            least = errors.argmin(axis=0)
+            limit = errors[least, draws] + fits.spread[rows][least, draws] + _FINEST**2
+            candidates.append(rows[(errors <= np.maximum(limit, scatter.size**2)).argmax(axis=0)])
+        chosen = np.stack(candidates)
+        unlikely = _unlikely(fits.squares[chosen, draws], fits.parameters[chosen], sizes, scatter)
+        scores = np.where(np.isfinite(fits.errors[chosen, draws]), unlikely, np.inf)
+        return np.asarray(chosen[scores.argmin(axis=0), draws])
+
+    return choose
 
 
 def _unlikely(squares: Vector, parameters: Whole, sizes: int, scatter: Scatter) -> Vector:
@@ -705,7 +677,9 @@ class Bootstrap:
 
     def at(self, space: Space, choice: Choice, sizes: Vector, scale: Vector) -> list[Estimate]:
         """Return the time that `choice` predicts at each size, with its interval; errors are of `scale`."""
-        again = fit(space, self.times, _least_left_out).at(sizes)
+        # The least leave-one-out error, however many parameters: draws that preferred plain laws would all
+        # agree on one where sizes are few.
+        again = fit(space, self.times, lambda fits: np.asarray(fits.errors.argmin(axis=0))).at(sizes)
         drawn = again + scale * self._errors([int(np.median(self._counts))] * len(sizes))
         values = choice.at(sizes)[0]
         return [
@@ -733,12 +707,8 @@ def named_laws(scaling: str, observed: Observed, draws: Vector) -> Iterator[dict
     The universal law is that of Gunther 2007: throughput p / (T1 (1 + sigma (p - 1) + kappa p (p - 1))).
     """
     for kind, terms in _NAMED.get(scaling, {}).items():
-        nested = [
-            Law(kind, (terms[0], *some))
-            for count in range(len(terms))
-            for some in combinations(terms[1:], count)
-        ]
-        nested += _gustafson() * (kind == "gustafson")
+        some = chain.from_iterable(combinations(terms[1:], count) for count in range(len(terms)))
+        nested = [*(Law(kind, (terms[0], *each)) for each in some), *(_gustafson() * (kind == "gustafson"))]
         space = Space(nested, observed.sizes, observed.scale, spare=1)
         choice, drawn = (fit(space, times, least_squares) for times in (observed.times[None], draws))
         many = _numbers(kind, terms, drawn)
@@ -746,7 +716,11 @@ def named_laws(scaling: str, observed: Observed, draws: Vector) -> Iterator[dict
             name: estimate(float(value[0]), many[name][~np.isnan(many[name])])
             for name, value in _numbers(kind, terms, choice).items()
         }
-        yield {"law": kind, "error": float(choice.errors[0]), **numbers, "peak": _peak(**numbers)}
+        sigma, kappa = (
+            numbers[each].value if each in numbers else 0.0 for each in ("contention", "coherency")
+        )
+        peak = ((1 - sigma) / kappa) ** 0.5 if kappa > 0 and sigma < 1 else None  # of the throughput
+        yield {"law": kind, "error": float(choice.errors[0]), **numbers, "peak": peak}
 
 
 def _numbers(kind: str, terms: Sequence[Term], choice: Choice) -> dict[str, Vector]:
@@ -760,12 +734,3 @@ def _numbers(kind: str, terms: Sequence[Term], choice: Choice) -> dict[str, Vect
         if kind == "amdahl":
             return {"serial_fraction": others[0] / (others[0] + first)}
         return {"contention": others[0] / first, "coherency": others[1] / first}
-
-
-def _peak(
-    contention: Estimate | None = None, coherency: Estimate | None = None, **_: Estimate
-) -> float | None:
-    """Return the size of the largest throughput."""
-    if contention is None or coherency is None or not (coherency.value > 0 and contention.value < 1):
-        return None
-    return float(((1 - contention.value) / coherency.value) ** 0.5)

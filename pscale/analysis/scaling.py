@@ -20,7 +20,10 @@ FINE = ("ok", "skipped")  # a case that this machine has no memory for is left o
 
 def cases(run: Run, times: Mapping[str, Sample]) -> list[dict[str, Any]]:
     """Return every case of the suite, by series and size; failed and pending ones too."""
-    rows = _launches(run)
+    names = ["case", "status", "reason", "label", "series", "scaling", "delay_injection"]
+    rows = grouped(
+        records(run.cases[[*names, "ranks", "threads", "batch", "base"]]), lambda row: str(row["case"])
+    )
     measured = _Measured(run)
     found = []
     for case in dict.fromkeys([*run.planned, *rows]):
@@ -29,14 +32,6 @@ def cases(run: Run, times: Mapping[str, Sample]) -> list[dict[str, Any]]:
     order = {series: place for place, series in enumerate(dict.fromkeys(row["series"] for row in found))}
     based = _with_bases(found, times)
     return sorted(based, key=lambda row: (order[row["series"]], row["cores"], row["ranks"]))
-
-
-def _launches(run: Run) -> dict[str, list[dict[str, Any]]]:
-    """Return what the rows of each case tell of it and of how its launches ended."""
-    names = ["case", "status", "reason", "label", "series", "scaling", "delay_injection"]
-    return grouped(
-        records(run.cases[[*names, "ranks", "threads", "batch", "base"]]), lambda row: str(row["case"])
-    )
 
 
 def step_samples(run: Run) -> dict[str, Sample]:
@@ -174,29 +169,25 @@ class _Measured:
 
 
 def _with_bases(found: list[dict[str, Any]], times: Mapping[str, Sample]) -> Iterator[dict[str, Any]]:
-    """Mark the base of every series and set all its cases against it."""
+    """Mark the base of every series and set all its cases against it.
+
+    Without a base, or without times, a case stays alone.
+    """
     sizes = [row for row in found if row["scaling"] != "throughput" and row["status"] != "skipped"]
-    base = {
+    bases = {
         series: base_of([SimpleNamespace(**row) for row in members])
-        for series, members in grouped(sizes, lambda row: row["series"]).items()
+        for series, members in grouped(sizes, _series_of).items()
     }
     for row in found:
-        yield row | _against(row, base.get(row["series"]), times)
-
-
-def _against(row: dict[str, Any], base: Any, times: Mapping[str, Sample]) -> dict[str, Any]:
-    """Set a case against the base of its series; without one, or without times, it stays alone."""
-    known = {"base": base is not None and row["case"] == base.case}
-    if base is None or row["case"] not in times or base.case not in times:
-        return known
-    pair = times[base.case], times[row["case"]]
-    flops = (row.get("model_flops"), getattr(base, "model_flops", None))
-    work = work_ratio(row["scaling"], (row["cores"], base.cores), flops, (row["work"], base.work))
-    return known | {
-        "relative_work": work,
-        "speedup": ratio(*pair, factor=work),
-        "efficiency": ratio(*pair, factor=work * base.cores / row["cores"]),
-    }
+        base = bases.get(row["series"])
+        known = row | {"base": base is not None and row["case"] == base.case}
+        if base is not None and row["case"] in times and base.case in times:
+            pair = times[base.case], times[row["case"]]
+            flops = (row.get("model_flops"), getattr(base, "model_flops", None))
+            work = work_ratio(row["scaling"], (row["cores"], base.cores), flops, (row["work"], base.work))
+            known |= {"relative_work": work, "speedup": ratio(*pair, factor=work)}
+            known["efficiency"] = ratio(*pair, factor=work * base.cores / row["cores"])
+        yield known
 
 
 def from_smallest(found: Iterable[dict[str, Any]], times: Mapping[str, Sample]) -> list[dict[str, Any]]:
@@ -206,9 +197,12 @@ def from_smallest(found: Iterable[dict[str, Any]], times: Mapping[str, Sample]) 
         for row in found
         if row["case"] in times and row["scaling"] in ("strong", "weak") and not row["injected"]
     ]
-    series = grouped(measured, lambda row: row["series"]).values()
-    sizes = [row for members in series if len({row["cores"] for row in members}) > 1 for row in members]
-    return [*_with_bases(sizes, times)]
+    cores = {name: {row["cores"] for row in rows} for name, rows in grouped(measured, _series_of).items()}
+    return [*_with_bases([row for row in measured if len(cores[row["series"]]) > 1], times)]
+
+
+def _series_of(row: Mapping[str, Any]) -> str:
+    return str(row["series"])
 
 
 def _rate(amount: float | None, step_s: Estimate | None) -> Estimate | None:
@@ -243,9 +237,7 @@ def loss_scaling(run: Run) -> Iterator[dict[str, Any]]:
 
 def costs(points: Iterable[Row]) -> Iterator[dict[str, Any]]:
     """Yield the core-seconds of a step of every measured case, and those of its work."""
-    for point in points:
-        if point.step_s is None:
-            continue
+    for point in (point for point in points if point.step_s):
         work = point.work or (point.samples_per_s and point.batch) or None
         core_s = point.step_s.times(point.cores)
         relative = point.efficiency.rate(1.0) if point.efficiency and point.efficiency.value > 0 else None
@@ -272,18 +264,14 @@ def merits(run: Run) -> list[dict[str, Any]]:
     return [known[key] for key in dict.fromkeys([*order, *known]) if key in known]
 
 
-def _in_unit(rows: pd.DataFrame, column: str, unit: str) -> tuple[float, ...]:
-    """Return a column of a figure in one unit: programs may say which each is in."""
-    factors = [conversion(each, unit) for each in rows["unit"]]
-    return tuple(
-        value * factor for value, factor in zip(rows[column], factors, strict=True) if factor is not None
-    )
-
-
 def _merit(case: str, figure: str, rows: pd.DataFrame) -> dict[str, Any]:
     """Return the figure of a case: one that is the same in all launches stays so to the last digit."""
     unit = rows["unit"].iloc[0]
-    values, resolutions = (_in_unit(rows, name, unit) for name in ("value", "resolution"))
+    factors = [conversion(each, unit) for each in rows["unit"]]  # programs may say which each is in
+    values, resolutions = (
+        tuple(each * factor for each, factor in zip(rows[name], factors, strict=True) if factor is not None)
+        for name in ("value", "resolution")
+    )
     known = Sample(medians=values, resolution=lower_median(resolutions))
     value = known.estimate
     if len(set(known.medians)) == 1 and not known.resolution:

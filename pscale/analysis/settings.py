@@ -48,13 +48,9 @@ def varied(run: Run) -> list[str]:
     cases = [settings(case) for case in run.planned.values()]
     known = dict.fromkeys(name for case in cases for name in case)
     differing = [name for name in known if len({repr(case.get(name)) for case in cases}) > 1]
-    return list(dict.fromkeys([*(name for name in _swept(run) if name in known), *differing]))
-
-
-def _swept(run: Run) -> Iterator[str]:
     sweep = (run.suite.get("resolved") or {}).get("sweep") or {}
-    yield from (name for name in sweep if name not in ("zip", "cases"))
-    yield from sweep.get("zip") or {}
+    swept = [*(name for name in sweep if name not in ("zip", "cases")), *(sweep.get("zip") or {})]
+    return list(dict.fromkeys([*(name for name in swept if name in known), *differing]))
 
 
 def is_number(value: object) -> bool:
@@ -120,23 +116,25 @@ class Change:
 
 
 def changes(a: Run, b: Run, pairs: Iterable[tuple[str, str]]) -> tuple[Change, ...]:
-    """Return what differs, first in the cases that are compared: `pairs`, each an id of A and one of B."""
-    return (*_of_cases(a, b, pairs), *_between(environment(a), environment(b)))
+    """Return what differs, first in the cases that are compared: `pairs`, each an id of A and one of B.
 
-
-def _of_cases(a: Run, b: Run, pairs: Iterable[tuple[str, str]]) -> Iterator[Change]:
-    """Yield each field that differs between matched cases, with all values that it takes."""
-    found: dict[str, tuple[list[str], list[str]]] = {}
-    for first, second in pairs:
-        sides = [_flat(run.planned[case]) for run, case in ((a, first), (b, second)) if case in run.planned]
-        if len(sides) == len((a, b)):
-            for change in _between(*sides):
+    Of a field of several cases, all values that it takes.
+    """
+    found: dict[str, list[Change]] = {}
+    for one, other in pairs:
+        if one in a.planned and other in b.planned:
+            for change in _between(_flat(a.planned[one]), _flat(b.planned[other])):
                 if change.name not in (*NAMING, "suite"):
-                    values = found.setdefault(change.name, ([], []))
-                    values[0].append(change.a)
-                    values[1].append(change.b)
-    for name, (left, right) in found.items():
-        yield Change(name=name, a=", ".join(dict.fromkeys(left)), b=", ".join(dict.fromkeys(right)))
+                    found.setdefault(change.name, []).append(change)
+    of_cases = (
+        Change(
+            name=name,
+            a=", ".join(dict.fromkeys(each.a for each in of_name)),
+            b=", ".join(dict.fromkeys(each.b for each in of_name)),
+        )
+        for name, of_name in found.items()
+    )
+    return (*of_cases, *_between(environment(a), environment(b)))
 
 
 def environment(run: Run) -> dict[str, str]:
@@ -177,17 +175,21 @@ def _flat(value: Any, name: str = "") -> dict[str, str]:
 
 def machine(run: Run) -> tuple[tuple[str, str], ...]:
     """Return what the launches ran on; several values where they differ."""
-    ranks = run.ranks
-    blas = ranks[list(_BLAS)].astype(object).fillna("")
-    kernels = ranks[["kernels", "kernel_threads"]]
+    ranks, cores = run.ranks, run.machine.get("cores")
+    blas = ranks[list(_BLAS)].astype(object).fillna("").drop_duplicates().to_numpy()
+    kernels = ranks[["kernels", "kernel_threads"]].dropna().to_numpy()
+    processor = (run.machine.get("cpu_model"), cores and f"{cores} cores")
     found = {
-        "Hosts": sorted(set(ranks["host"].dropna().astype(str))),
-        "CPU": [_processor(run.machine)],
-        "BLAS": sorted({_blas(*row) for row in blas.drop_duplicates().to_numpy()}),
-        "Kernels": sorted({_kernels(*row) for row in kernels.dropna().to_numpy()}),
-        "MPI": sorted({_mpi(text) for text in run.cases["provenance"].dropna().unique()}),
+        "Hosts": {*ranks["host"].dropna().astype(str)},
+        "CPU": {", ".join(str(value) for value in processor if value)},
+        "BLAS": {
+            " ".join(filter(None, (*map(str, words), f"({library})" * bool(library))))
+            for *words, library in blas
+        },
+        "Kernels": {f"{name}, {count} threads" if count > 1 else name for name, count in kernels},
+        "MPI": {_mpi(text) for text in run.cases["provenance"].dropna().unique()},
     }
-    return tuple((name, listed(values)) for name, values in found.items() if any(values))
+    return tuple((name, listed(sorted(values))) for name, values in found.items() if any(values))
 
 
 def elsewhere(run: Run, other: Run) -> list[str]:
@@ -202,21 +204,6 @@ def listed(values: Sequence[str], most: int = 4) -> str:
     """Return the first values, and how many more there are."""
     named = ", ".join(value for value in values[:most] if value)
     return named if len(values) <= most else f"{named} and {len(values) - most} more"
-
-
-def _blas(*said: str) -> str:
-    *words, library = map(str, said)
-    return " ".join(filter(None, (*words, f"({library})" if library else "")))
-
-
-def _kernels(name: str, threads: int) -> str:
-    return f"{name}, {threads} threads" if threads > 1 else name
-
-
-def _processor(known: Mapping[str, Any]) -> str:
-    cores = known.get("cores")
-    said = [known.get("cpu_model"), f"{cores} cores" if cores else None]
-    return ", ".join(str(value) for value in said if value)
 
 
 def _mpi(provenance: str) -> str:
