@@ -363,8 +363,7 @@ def _launched(run: Run) -> tuple[dict[str, Mapping[str, Any]], dict[str, tuple[i
         bad = np.flatnonzero(~np.isfinite(losses))
         if len(bad):
             broken.setdefault(str(case), (int(bad[0]), len(losses)))
-    known: dict[str, Any] = {str(case): row for case, row in table.to_dict("index").items()}
-    return known, broken
+    return {str(case): row for case, row in table.to_dict("index").items()}, broken  # type: ignore[misc]
 
 
 def _of_run(run: Run) -> Iterator[tuple[str, str]]:
@@ -372,15 +371,14 @@ def _of_run(run: Run) -> Iterator[tuple[str, str]]:
         yield f"program {number}", text
     ranks = run.ranks
     libraries = ranks[["case", "blas", "blas_version", "blas_architecture", "blas_threading"]]
-    by_choice: dict[str, set[str]] = {}
-    for case, *words in libraries.drop_duplicates().astype(object).fillna("?").to_numpy():
-        launch = run.planned.get(str(case), {}).get("launch", {})
-        by_choice.setdefault(launch.get("blas", "auto"), set()).add(" ".join(map(str, words)))
-    for kinds in by_choice.values():
+    choices = {case: planned.get("launch", {}).get("blas", "auto") for case, planned in run.planned.items()}
+    rows = libraries.drop_duplicates().astype(object).fillna("?").to_numpy()
+    for same in grouped(rows, lambda row: choices.get(str(row[0]), "auto")).values():
+        kinds = sorted({" ".join(map(str, words)) for _, *words in same})
         if len(kinds) > 1:
             yield (
                 "blas",
-                f"The launches used {len(kinds)} different BLAS libraries: {'; '.join(sorted(kinds))}. "
+                f"The launches used {len(kinds)} different BLAS libraries: {'; '.join(kinds)}. "
                 "Their times are not comparable: run all cases in one environment.",
             )
     hosts = ranks[["case", "repeat", "host"]].drop_duplicates()
@@ -396,9 +394,8 @@ def _of_run(run: Run) -> Iterator[tuple[str, str]]:
 
 def _of_work(run: Run, points: Sequence[Row]) -> Iterator[tuple[str, str]]:
     """Warn of weak scaling whose parameters depend on the size: rounded ones are not the same work a rank."""
-    for members in grouped(
-        (point for point in points if point.scaling == "weak"), lambda p: p.series
-    ).values():
+    weak = (point for point in points if point.scaling == "weak")
+    for members in grouped(weak, lambda point: point.series).values():
         found = [run.planned.get(point.case, {}).get("workload") or {} for point in members]
         params = [workload.get("params") or {} for workload in found]
         differing = [name for name in params[0] if len({str(each.get(name)) for each in params}) > 1]
@@ -467,7 +464,11 @@ def notes(
     yield from run.gaps
     yield from run.document.get("notes", ())
     yield from _of_programs(run)
-    yield from _of_clocks(run.ranks["clock_bound_s"].max())
+    if (bound_s := run.ranks["clock_bound_s"].max()) > 0:
+        yield (
+            "The clocks of the nodes were synchronised: times of a rank differ from rank 0's clock by at "
+            f"most {duration_3(bound_s)}."
+        )
     yield from _of_launches([point for point in points if point.step_s], run.document.get("auto"))
     yield from _of_medians(points, times)
     yield from filter(None, [_recording_note(run), where(bare, elsewhere(run, bare)) if bare else ""])
@@ -538,9 +539,8 @@ def _of_pace(launches: Collection[Sequence[float]]) -> Iterator[str]:
 
 def _of_medians(points: Sequence[Row], times: Mapping[str, Sample]) -> Iterator[str]:
     """Yield in which cases slow steps lengthen the mean step beyond the median."""
-    longer = {
-        point.label: times[point.case].mean / times[point.case].value - 1 for point in points if point.steps
-    }
+    measured = ((point.label, times[point.case]) for point in points if point.steps)
+    longer = {label: sample.mean / sample.value - 1 for label, sample in measured}
     apart = [f"{label} {change:+.1%}" for label, change in longer.items() if abs(change) >= _SHOWN]
     if apart:
         yield (
@@ -550,26 +550,14 @@ def _of_medians(points: Sequence[Row], times: Mapping[str, Sample]) -> Iterator[
         )
 
 
-def _of_clocks(bound_s: float) -> Iterator[str]:
-    if bound_s > 0:
-        yield (
-            "The clocks of the nodes were synchronised: times of a rank differ from rank 0's clock by at "
-            f"most {duration_3(bound_s)}."
-        )
-
-
-def _most(auto: Mapping[str, Any]) -> str:
-    budget_s = auto.get("budget_s")
-    return f"{auto['most']} per case" if budget_s is None else f"for {duration_3(budget_s)}"
-
-
 def _of_launches(good: Sequence[Row], auto: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield what is to be known of the intervals and rates of cases that were measured."""
     if auto and good:
-        counts = sorted(point.launches for point in good)
+        counts, budget_s = sorted(point.launches for point in good), auto.get("budget_s")
+        most = f"{auto['most']} per case" if budget_s is None else f"for {duration_3(budget_s)}"
         yield (
             "Launches were repeated until efficiencies (or step times, without efficiencies) were known to "
-            f"±{100 * auto['precision']:.3g}%, at most {_most(auto)} (`repeat: auto`): "
+            f"±{100 * auto['precision']:.3g}%, at most {most} (`repeat: auto`): "
             f"{counts[0]} to {counts[-1]} launches per case."
         )
     if any(point.launches == 1 and point.batch for point in good):  # a program is watched once

@@ -92,19 +92,12 @@ def beside_bare(
     for call in calls if bare else ():
         ranks = _ranks(planned[call.case], call.axis)
         curve = curves.get((call.axis, call.verb, ranks), by_any.get((call.verb, ranks)))
-        if curve is None or not call.bytes:
-            continue
-        size = call.bytes / call.count
-        given = size / _seconds(curve, size)
-        yield {
-            "case": call.case,
-            "axis": call.axis,
-            "verb": call.verb,
-            "ranks": ranks,
-            "call_bytes": size,
-            "bytes_per_s": given,
-            "share": call.bytes_per_s / given if call.bytes_per_s else None,
-        }
+        if curve is not None and call.bytes:
+            size = call.bytes / call.count
+            given = size / _seconds(curve, size)
+            share = call.bytes_per_s / given if call.bytes_per_s else None
+            key = {"case": call.case, "axis": call.axis, "verb": call.verb, "ranks": ranks}
+            yield {**key, "call_bytes": size, "bytes_per_s": given, "share": share}
 
 
 def where(bare: Run, elsewhere: Sequence[str]) -> str:

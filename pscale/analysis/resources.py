@@ -26,15 +26,6 @@ _LIST = re.compile(r"[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*")  # o
 _LONGEST = 5_000  # characters of one
 
 
-def _cause_and_share(row: Mapping[str, float]) -> tuple[str, float]:
-    """Return the main interference and its share: the largest, but of an effect its known cause."""
-    causes = {name: row[name] for name in ("others", "steal", "limit") if not math.isnan(row[name])}
-    cause = max(causes, key=causes.__getitem__, default="off_core")
-    effect = row["off_core"]
-    is_told = math.isnan(effect) or causes.get(cause, 0.0) >= max(NOTICED, effect / 2)
-    return (cause, row[cause]) if is_told else ("off_core", effect)
-
-
 def explains(row: Row, loss: float) -> bool:
     """Tell whether interference may be what a loss of a step comes from, or spoils all figures."""
     return bool(row.share >= GRAVE or row.share >= max(NOTICED, loss / 2))
@@ -43,14 +34,19 @@ def explains(row: Row, loss: float) -> bool:
 def interferences(
     observed: Mapping[str, Mapping[str, Any]], points: Iterable[Row], threads: Iterable[Row]
 ) -> Iterator[dict[str, Any]]:
-    """Yield what was taken from the cores of each case, if anything tells; `observed`: `observations`."""
+    """Yield what was taken from the cores of each case, if anything tells; `observed`: `observations`.
+
+    The cause is the largest share, but of an effect, ranks off their cores, its known cause.
+    """
     off_core = {time.case: time.off_core for time in threads}
-    for point in points:
-        if point.case in observed and point.launches:
-            shares = _shares(observed[point.case], point, off_core.get(point.case, math.nan))
-            cause, share = _cause_and_share(shares)
-            if not math.isnan(share):
-                yield dict(case=point.case, cause=cause, share=share, **shares)
+    for point in (point for point in points if point.case in observed and point.launches):
+        shares = _shares(observed[point.case], point, off_core.get(point.case, math.nan))
+        causes = {name: shares[name] for name in ("others", "steal", "limit") if not math.isnan(shares[name])}
+        cause, effect = max(causes, key=causes.__getitem__, default="off_core"), shares["off_core"]
+        if not math.isnan(effect) and causes.get(cause, 0.0) < max(NOTICED, effect / 2):
+            cause = "off_core"
+        if not math.isnan(shares[cause]):
+            yield dict(case=point.case, cause=cause, share=shares[cause], **shares)
 
 
 def _shares(seen: Mapping[str, Any], point: Row, off_core: float) -> dict[str, float]:
@@ -154,18 +150,15 @@ _SLEEPS_AT_ONCE = 10  # OPENBLAS_THREAD_TIMEOUT is a power of two of clock ticks
 def thread_times(run: Run) -> Iterator[dict[str, Any]]:
     """Yield the thread times of every measured case whose threads were observed."""
     table = _of_ranks(run)
-    figures = ["efficiency", *_SHARES]
-    by_launch = table.groupby(["case", "repeat"])[figures].mean()
+    by_launch = table.groupby(["case", "repeat"])[["efficiency", *_SHARES]].mean()
     medians = by_launch.groupby(level="case").median()
-    times: dict[str, list[Numbers]] = {}
-    for case, cpu_s in zip(table["case"], table["cpu_s"], strict=True):
-        times.setdefault(case, []).append(cpu_s)
     for case, median in zip(medians.index, records(medians), strict=True):
+        cpu_s = np.mean([*table.loc[table["case"] == case, "cpu_s"]], axis=0)
         total = sum(median[name] for name in _SHARES)
         yield dict(
             case=str(case),
-            threads=len(times[case][0]),
-            cpu_s=tuple(np.mean(times[case], axis=0).tolist()),
+            threads=len(cpu_s),
+            cpu_s=tuple(cpu_s.tolist()),
             efficiency=median["efficiency"],
             # The median of each share alone need not leave the sum at one.
             **{name: median[name] / total for name in _SHARES},
