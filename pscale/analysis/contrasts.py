@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import pandas as pd
+
 from pscale.analysis import scaling
 from pscale.analysis.columns import Row, row
 from pscale.analysis.difference import (
