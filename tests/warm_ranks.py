@@ -111,7 +111,8 @@ def failure_of(case: Case, ranks: WarmRanks, folder: Path) -> str:
     with a rate at which that converges.
     """
     proved = proof(case)
-    proved = replace(proved, train=replace(proved.train, steps=_STEPS))
+    save = replace(proved.train.save, every=min(proved.train.save.every, _STEPS - 1))
+    proved = replace(proved, train=replace(proved.train, steps=_STEPS, save=save))
     result, why = ranks.run(proved, "verify")
     if why:
         return why

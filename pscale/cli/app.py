@@ -650,6 +650,25 @@ def verify(
     raise typer.Exit(command.verify(suite, chosen, reports, every_tensor=every_tensor, as_json=as_json))
 
 
+@_command(
+    "sample",
+    READ,
+    "pscale sample states --tokens 300  # what a saved model writes",
+    "pscale sample states --prompt 'def '  # after some words",
+)
+def sample(
+    folder: o.StateFolder,
+    tokens: o.NewTokens = 300,
+    prompt: o.Prompt = "",
+    temperature: o.Temperature = 0.8,
+    seed: o.Seed = 1,
+) -> None:
+    """Print text that a saved model writes: train.save in a suite saves one."""
+    from pscale.training.sample import sample as text_of
+
+    typer.echo(text_of(folder, tokens, prompt=prompt, temperature=temperature, seed=seed))
+
+
 @_command("schema", BEFORE, "pscale schema > suite.schema.json  # completion and checks in an editor")
 def schema(events: o.OfEvents = False) -> None:
     """Print the JSON Schema of a suite, for editors."""

@@ -157,6 +157,16 @@ Only = Annotated[
     str | None,
     typer.Option(metavar="CONDITION", help='Keep cases such as "ranks == 2".', autocompletion=names),
 ]
+StateFolder = Annotated[
+    Path,
+    typer.Argument(help="A saved state, or the `train.save` folder of one training.", show_default=False),
+]
+NewTokens = Annotated[int, typer.Option("--tokens", metavar="N", min=1, help="Bytes to write.")]
+Prompt = Annotated[str, typer.Option("--prompt", metavar="TEXT", help="Text to go on from.")]
+Temperature = Annotated[
+    float, typer.Option("--temperature", metavar="T", min=0, help="Below 1: likelier text; 0: the likeliest.")
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of what is drawn.")]
 Reports = Annotated[Path, typer.Option("--reports", metavar="FOLDER", help="Folder that holds the runs.")]
 RunPath = Annotated[
     Path | None,

@@ -74,7 +74,7 @@ def verify(spec: JobSpec, mesh: Mesh, recorder: Recorder) -> None:
     parallel = trained(case, mesh, recorder, spec.folder, record or free_routing)
     counted = _counted(recorder, mesh, case.train.steps)
     moved = _moved(recorder, mesh, case.train.steps)
-    if parallel.saved:
+    if parallel.saved and parallel.saved[1]:  # a rank may own nothing
         moved.append((mesh.world.rank, "save", parallel.saved[1]))
     resumed = _resumed(case, mesh, spec.folder, parallel)
     everyone = mesh.world.gather_objects((parallel, counted, moved, resumed))
