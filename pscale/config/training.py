@@ -62,6 +62,9 @@ class Model:
     """MLPs, and experts: `gelu`, two matrices; `swiglu`, three, silu(x gate) × (x up) between them."""
     mlp_width: Annotated[NonNegativeInt, _TOKENS] = 0
     """Features inside an MLP; 0: four times `width`."""
+    positions: Annotated[Literal["learned", "rope"], _TOKENS] = "learned"
+    """`learned`: a table that the embedding adds (a `block` has none); `rope`: queries and keys of every head
+    turned by their positions, base 10,000."""
     vocabulary: Annotated[int, Number(ge=1, le=10**7), _DEEP] = 256
     """Size of the vocabulary; text needs at least 256."""
     dtype: Annotated[Dtype, InSuite(kinds=("",))] = "float32"  # a suite says `precision`

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers, rounded
@@ -18,6 +19,7 @@ from pscale.nn.kernels.attention_block import (
     Softmax,
     whole,
 )
+from pscale.nn.layer import Stateless
 from pscale.nn.param import Param
 
 
@@ -62,6 +64,47 @@ class Attention:
         kv, dkv = (packed(x, 3)[:, :, 1:] for x in (cache.qkv, gradients.dqkv))
         gradients.meet(cache.scored[0], kv, dkv)
         return gradients.dqkv
+
+
+BASE = 10_000.0  # of the wavelengths by which RoPE turns pairs
+_POSITIONS = 1024  # whose angles are computed at once
+
+
+def turns(runs: Sequence[slice], half: int, dtype: DTypeLike, buffers: Buffers) -> tuple[Array, Array]:
+    """Return cosines and sines of position / BASE^(i / half), each (positions of all runs, half)."""
+    size = sum(run.stop - run.start for run in runs), half
+    cosine, sine = (buffers.take(size, compute_dtype(np.dtype(dtype))) for _ in range(2))
+    positions = np.concatenate([np.arange(run.start, run.stop) for run in runs])
+    for start in range(0, len(positions), _POSITIONS):
+        part = slice(start, start + _POSITIONS)
+        angles = np.outer(positions[part], BASE ** -(np.arange(half) / half))
+        cosine[part], sine[part] = np.cos(angles), np.sin(angles)
+    return cosine, sine
+
+
+class Rotary(Stateless):
+    """Queries and keys turned by the angles of their positions (RoPE: Su et al., 2021), in place.
+
+    They are the first `heads` heads of packed (B, T, C); `turns` has a row of cosines and sines for each T.
+    """
+
+    params: Sequence[Param] = ()
+
+    def __init__(self, heads: int, turns: tuple[Array, Array]):
+        self.heads, self.turns = heads, turns
+
+    def forward(self, x: Array) -> tuple[Array, None]:
+        """Turn; keeps nothing."""
+        return self._turned(x, 1), None
+
+    def backward(self, dy: Array, cache: None) -> Array:  # noqa: ARG002
+        """Turn gradients back: the transpose of a rotation is its inverse."""
+        return self._turned(dy, -1)
+
+    def _turned(self, x: Array, sign: int) -> Array:
+        for sequence in x:
+            kernels.current().rotate(sequence, *self.turns, self.heads, sign)
+        return x
 
 
 class Forward:

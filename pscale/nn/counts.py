@@ -26,7 +26,8 @@ def unit_parameters(model: Model) -> list[tuple[str, int]]:
             return [("block.0", block)]
         case "gpt" | "moe":
             blocks = _blocks(model, block, model.experts * (mlp + h) - mlp)
-            embedding, head = (model.vocabulary + model.sequence) * h, norm + h * model.vocabulary
+            positions = model.sequence * (model.positions == "learned")
+            embedding, head = (model.vocabulary + positions) * h, norm + h * model.vocabulary
             return [("embedding", embedding), *blocks, ("head", head)]
 
 

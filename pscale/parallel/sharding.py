@@ -171,7 +171,8 @@ def tensors(name: str, case: Case, rank: int) -> Iterator[Tensor]:
             yield tensor(Partition(), scheme.outside, h, 1)
         case "embedding":
             yield tensor(scheme.table, scheme.outside, model.vocabulary, h)
-            yield tensor(scheme.positions, scheme.outside, model.sequence, h)
+            if model.positions == "learned":
+                yield tensor(scheme.positions, scheme.outside, model.sequence, h)
         case "block":
             yield from vectors(norm)
             yield tensor(scheme.into, scheme.outside, h, 3 * h, matrices=3)

@@ -96,6 +96,9 @@ def _work_problems(case: Case) -> Iterator[Problem]:
         would = suggestions.heads(model, sharding.head_parts(case.plan))
         message = f"{heads} heads do not divide width {width}; {would} would, or width "
         yield Problem(("model", "heads"), message + str(width + heads - width % heads))
+    elif model.positions == "rope" and width // heads % 2:
+        message = f"rope turns pairs, and a head has {width // heads} of width {width}; width "
+        yield Problem(("model", "positions"), f"{message}{suggestions.multiples(width, 2 * heads)} would")
     if model.kind == "moe" and model.top_k > model.experts:
         message = f"{model.top_k} experts of a token are more than experts {model.experts}"
         yield Problem(("model", "top_k"), f"{message}; top_k {model.experts} works")

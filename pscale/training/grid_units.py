@@ -85,7 +85,6 @@ class GridUnits(Units):
         V, T, C = self.model.vocabulary, self.model.sequence, self.model.width
         make = self._parameters(number).lying
         token = make("token", (V, C), draw, scheme.table, scheme.outside.rows)
-        position = make("position", (T, C), draw, scheme.positions, scheme.outside.rows)
         axis = self.mesh.axis(*scheme.table.rows)
         repeated = scheme.looked_up == scheme.outside.rows
         leave: Layer = (tensor.ReduceFromTensorAxis if repeated else sequence.ReduceScatterToSlices)(
@@ -93,6 +92,9 @@ class GridUnits(Units):
         )
         tokens = Tokens(token, first=self._share(V, scheme.table.rows).start, buffers=buffers)
         here = SlicedInput(tokens, partial(self._part, rows=scheme.looked_up))
+        if self.model.positions == "rope":
+            return Chain(here, leave)
+        position = make("position", (T, C), draw, scheme.positions, scheme.outside.rows)
         return Chain(here, leave, Positions(position, runs=[slice(0, T)], buffers=buffers))
 
     def loss(self) -> Loss:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pscale.config import Model, Plan
 from pscale.mesh.axis import Mesh
+from pscale.nn.attention import Rotary, turns
 from pscale.nn.buffers import Buffers
 from pscale.nn.common_layers import BiasGelu, Linear, Positions, SwiGlu, Tokens
+from pscale.nn.dtypes import dtype_of
 from pscale.nn.experts import ExpertLinear, Mixture
 from pscale.nn.layer import Chain, First, Layer, Residual, Stateless
 from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
@@ -66,17 +68,17 @@ class Units:
         C, draw, make = self.model.width, normal(DEVIATION), self._parameters(number).make
         by_rows = self.plan.embedding == "row" or self.tensor.size == 1
         token = make("token", (self.model.vocabulary, C), draw, split=0 if by_rows else 1)
-        position = make("position", (self.model.sequence, C), draw)
         first = self._vocabulary().start if by_rows else 0
         join = ColumnsToSlices if self.sliced else GatherFromTensorAxis
         runs: Sequence[slice] = self.layout.runs(self.context.rank)
         if self.sliced:
             runs = runs_of(runs, self.tensor.size, self.tensor.rank)
-        return Chain(
-            Tokens(token, first=first, buffers=self.buffers),
-            self._reduce() if by_rows else join(self.tensor, buffers=self.buffers),
-            Positions(position, runs=runs, buffers=self.buffers),
-        )
+        looked_up = Tokens(token, first=first, buffers=self.buffers)
+        joined = self._reduce() if by_rows else join(self.tensor, buffers=self.buffers)
+        if self.model.positions == "rope":
+            return Chain(looked_up, joined)
+        position = make("position", (self.model.sequence, C), draw)
+        return Chain(looked_up, joined, Positions(position, runs=runs, buffers=self.buffers))
 
     def block(self, number: int) -> Layer:
         """Return attention and MLP on residual branches; the last weights start smaller in a deeper stack."""
@@ -89,6 +91,7 @@ class Units:
                 own.matrix("qkv.weight", C, 3 * C, split=1, groups=3),
                 own.bias("qkv.bias", 3 * C, split=0, groups=3),
             ),
+            *self._rotary(),
             self._attention(),
             *self._row_parallel(own.matrix("projection.weight", C, C, last, split=0)),
         )
@@ -175,6 +178,16 @@ class Units:
     def _heads(self) -> int:
         """How many heads this rank has."""
         return self.model.heads // self.tensor.size
+
+    def _rotary(self) -> Sequence[Layer]:
+        """Return what turns this rank's queries and keys by their positions, if the model does."""
+        return (Rotary(2 * self._heads, self._turns),) if self.model.positions == "rope" else ()
+
+    @cached_property
+    def _turns(self) -> tuple[Array, Array]:
+        """Cosines and sines of this rank's positions, which all blocks share."""
+        runs, half = self.layout.runs(self.context.rank), self.model.width // self.model.heads // 2
+        return turns(runs, half, dtype_of(self.model.dtype), self.buffers)
 
     def _attention(self) -> Layer:
         """Return the attention of this rank's tokens to those of all ranks that share the sequence."""

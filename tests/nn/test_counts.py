@@ -18,7 +18,15 @@ MODELS = [
     Model(kind="linear", width=5, dtype="float64"),
     Model(kind="moe", layers=3, width=12, heads=3, sequence=20, vocabulary=17, experts=5, top_k=2, every=2),
     Model(
-        layers=2, width=12, heads=3, sequence=20, vocabulary=17, norm="rmsnorm", mlp="swiglu", mlp_width=30
+        layers=2,
+        width=12,
+        heads=3,
+        sequence=20,
+        vocabulary=17,
+        norm="rmsnorm",
+        mlp="swiglu",
+        mlp_width=30,
+        positions="rope",
     ),
     Model(kind="moe", layers=2, width=12, heads=3, sequence=20, vocabulary=17, bias=False, mlp="swiglu"),
 ]

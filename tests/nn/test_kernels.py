@@ -180,6 +180,25 @@ def test_fused_kernels_pass_on_what_is_not_a_number(kernels, dtype):
     assert np.isnan(kernels.square_norm(x.ravel()))
 
 
+@pytest.mark.parametrize("rows", [1, 37])
+def test_a_fused_rotation_is_that_of_numpy_and_turns_back(kernels, dtype, rows):
+    angles, x = values(dtype, rows, 5), values(dtype, rows, 3 * 10 + 4)
+
+    def compute(kernels: Kernels) -> list[Array]:
+        turned = x.copy()
+        kernels.rotate(turned, np.cos(angles), np.sin(angles), 3, 1)
+        back = turned.copy()
+        kernels.rotate(back, np.cos(angles), np.sin(angles), 3, -1)
+        return [turned, back]
+
+    both(kernels, compute, dtype)
+    turned, back = compute(kernels)
+    np.testing.assert_allclose(back, x, **close(dtype))
+    a, b = x[:, 10:15], x[:, 15:20]  # the second head
+    np.testing.assert_allclose(turned[:, 15:20], b * np.cos(angles) + a * np.sin(angles), **close(dtype))
+    np.testing.assert_array_equal(turned[:, 30:], x[:, 30:])
+
+
 @pytest.mark.parametrize("missing", ["", "bias", "bias and mean"])
 @pytest.mark.parametrize("with_skip", [True, False])
 @pytest.mark.parametrize("rows", [1, 41])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from nn.differences import check, hand, param
 
-from pscale.nn.attention import Attention
+from pscale.nn.attention import Attention, Rotary, turns
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.common_layers import BiasGelu, LayerNorm, Linear, Positions, SwiGlu, Tokens
 from pscale.nn.kernels.attention_block import ROWS, TILE
@@ -52,6 +52,23 @@ def normal(*shape: int) -> Array:
 def test_gradients_are_the_slopes_and_no_memory_stays(make, rows):
     buffers = Buffers()
     check(make(buffers), normal(1, rows, 6), buffers)
+
+
+def test_the_product_of_a_turned_query_and_key_depends_on_how_far_apart_they_are():
+    cosine, sine = turns([slice(0, 3), slice(5000, 5003)], 8, "float64", Buffers())
+    assert (cosine[1, 0], sine[1, 0]) == (np.cos(1), np.sin(1))  # of the shortest wavelength
+    q, k = np.tile(normal(6, 1, 16)[:1], (6, 1, 1)), np.tile(normal(7, 1, 16)[6:], (6, 1, 1))
+    x, _ = Rotary(2, (cosine, sine)).forward(np.concatenate([q, k], axis=2).reshape(1, 6, 32))
+    scores = x[0, :, :16] @ x[0, :, 16:].T
+    np.testing.assert_allclose([scores[2, 1], scores[4, 3], scores[5, 4]], scores[1, 0], rtol=1e-10)
+    assert abs(scores[2, 0] - scores[1, 0]) > 1e-3
+    np.testing.assert_allclose(scores[5, 3], scores[2, 0], rtol=1e-10)
+
+
+def test_gradients_of_a_rotation_are_the_slopes():
+    buffers = Buffers()
+    layer = Rotary(2, turns([slice(3, 10)], 1, "float64", Buffers()))
+    check(layer, normal(1, 7, 6), buffers)
 
 
 either = pytest.mark.parametrize("keeps_scores", [True, False])

@@ -11,8 +11,8 @@ from pscale.parallel.recompute import executed_flops
 pytestmark = pytest.mark.slow
 
 MODELS = {
-    "llama": {"norm": "rmsnorm", "bias": False, "mlp": "swiglu", "mlp_width": 24},
-    "gated": {"norm": "rmsnorm", "mlp": "swiglu"},
+    "llama": {"norm": "rmsnorm", "bias": False, "mlp": "swiglu", "mlp_width": 24, "positions": "rope"},
+    "gated": {"norm": "rmsnorm", "mlp": "swiglu", "positions": "rope"},
     "bare": {"bias": False, "mlp_width": 48},
 }
 CASES = {

@@ -158,6 +158,11 @@ class FusedKernels(FusedUpdates, Kernels):
         """Add row after row, without sorting."""
         self.function("add_to_rows", x)(*data(table, rows, x), *sizes(len(table), *x.shape))
 
+    def rotate(self, x: Array, cosine: Array, sine: Array, heads: int, sign: int) -> None:
+        """Read each pair once."""
+        numbers = sizes(*x.shape, heads, sine.shape[1], sign)
+        self.function("rotate", x)(*data(x, cosine, sine), *numbers)
+
     def cross_entropy(self, y: Array, targets: Array, weight: float) -> float:
         """Find a row in cache after its maximum, and after its sum."""
         arrays = data(y, targets, np.empty(self.threads))
@@ -230,7 +235,7 @@ def _in_c(name: str, declared: Declaration) -> Callable[..., None]:
     return call
 
 
-_OWN = "cross_entropy", "mean_square", "add_to_rows"  # above, or in NumPy alone
+_OWN = "cross_entropy", "mean_square", "add_to_rows", "rotate"  # above, or in NumPy alone
 for _name, _declared in KERNELS.items():
     if _declared.rows and _name not in _OWN:
         setattr(FusedKernels, _name, _in_c(_name, _declared))

@@ -222,6 +222,30 @@ void NAME(add)(const REAL *x, const REAL *skip, const REAL *bias, REAL *y, int64
     }
 }
 
+VECTORISED static void NAME(rotate_rows)(REAL *x, const REAL *cosine, const REAL *sine, int64_t rows, int64_t width,
+                                         int64_t heads, int64_t half, REAL sign) {
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t head = 0; head < heads; head++) {
+            REAL *a = x + row * width + 2 * head * half, *b = a + half;
+            const REAL *c = cosine + row * half, *s = sine + row * half;
+#pragma omp simd
+            for (int64_t i = 0; i < half; i++) {
+                REAL along = a[i], across = b[i], turn = sign * s[i];
+                a[i] = along * c[i] - across * turn;
+                b[i] = across * c[i] + along * turn;
+            }
+        }
+}
+
+void NAME(rotate)(REAL *x, const REAL *cosine, const REAL *sine, int64_t rows, int64_t width, int64_t heads,
+                  int64_t half, int64_t sign) {
+    PARALLEL {
+        int64_t first = first_row(rows, THREAD, THREADS), stop = first_row(rows, THREAD + 1, THREADS);
+        NAME(rotate_rows)(x + first * width, cosine + first * half, sine + first * half, stop - first, width, heads,
+                          half, (REAL)sign);
+    }
+}
+
 /* Columns `first` to `stop` of rows. */
 VECTORISED static void NAME(add_columns)(REAL *table, const int64_t *rows, const REAL *x, int64_t size, int64_t count,
                                          int64_t width, int64_t first, int64_t stop) {

@@ -200,6 +200,32 @@ class Kernels(Updates):
                     found = np.add(found, other, out=y[tile])
 
     @kernel(
+        "elementwise",
+        "cosine* sine* > + x*",
+        lambda sine, heads, **_: 6 * heads * sine.size,
+        lambda x, cosine, sine, heads, **_: cosine.nbytes + sine.nbytes + 4 * heads * sine.size * x.itemsize,
+    )
+    def rotate(self, x: Array, cosine: Array, sine: Array, heads: int, sign: int) -> None:
+        """Turn pairs (a, b), half a head apart, of the first `heads` heads in rows of `x`, (rows, C).
+
+        They become (a cos - b sin, b cos + a sin), by `sign` -1 what they were. cosine, sine: (rows, pairs).
+        """
+        half = sine.shape[1]
+        pairs = x[:, : 2 * half * heads].reshape(len(x), heads, 2, half)
+        work = scratch().take((3, *tile_shape(x)), x.dtype)
+        for tile in tiles(x):
+            a, b = pairs[tile, :, 0], pairs[tile, :, 1]
+            turned, crossed, again = (each.ravel()[: a.size].reshape(a.shape) for each in work)
+            cosines, sines = cosine[tile, None], sine[tile, None]
+            np.multiply(a, cosines, out=turned)
+            np.multiply(b, sign * sines, out=crossed)
+            turned -= crossed
+            np.multiply(a, sign * sines, out=again)
+            b *= cosines
+            b += again
+            np.copyto(a, turned)
+
+    @kernel(
         "embedding", "table rows > out", lambda **_: 0, lambda rows, out, **_: rows.nbytes + 2 * out.nbytes
     )
     def take_rows(self, table: Array, rows: Array, out: Array) -> None:
