@@ -32,7 +32,8 @@ def activation_bytes(model, sequences, *, inside=1, outside=1, columns=None, tok
     units = unit_activation_bytes(
         model, sequences, inside=inside, outside=outside, columns=columns, tokens=tokens, kept=kept
     )
-    return sum(size for _, size in units)
+    turns = compute_bytes(model.dtype) * (tokens or model.sequence) * model.width // model.heads
+    return sum(size for _, size in units) + turns * (model.positions == "rope")
 
 
 def unit_activation_bytes(model, sequences, *, inside=1, outside=1, columns=None, tokens=None, kept=None):
@@ -52,7 +53,8 @@ def unit_activation_bytes(model, sequences, *, inside=1, outside=1, columns=None
         scores = scores_per_head(model.sequence) if model.keeps_scores else 0
         kept = Kept(scores=model.heads * scores, sums=model.heads * model.sequence)
     mlp, norm = mlp_numbers(model), 2 if model.norm == "layernorm" else 1
-    numbers = (n * (4 * h + mlp) + sequences * kept.scores) // inside + 4 * n * h // outside
+    attention = 2 * (h + model.key_width)  # q, k, v and the output
+    numbers = (n * (attention + mlp) + sequences * kept.scores) // inside + 4 * n * h // outside
     block = item * numbers + wide * (sequences * kept.sums // inside + 2 * norm * n // outside)
     match model.kind:
         case "linear":

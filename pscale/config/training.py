@@ -52,6 +52,9 @@ class Model:
     """Features of a token."""
     heads: Annotated[PositiveInt, _TOKENS] = 4
     """Attention heads; must divide `width`."""
+    kv_heads: Annotated[NonNegativeInt, _TOKENS] = 0
+    """Heads of keys and values, each for `heads` / `kv_heads` queries of a token (grouped-query attention);
+    0: as many as `heads`. Must divide `heads`; `tp`, Ulysses and `ty` of a grid divide them."""
     sequence: Annotated[int, Number(ge=1, le=1 << 18), _TOKENS] = 256
     """Tokens of a sequence."""
     norm: Annotated[Literal["layernorm", "rmsnorm"], _TOKENS] = "layernorm"
@@ -87,6 +90,21 @@ class Model:
     """Size of the larger array of every exchange."""
     calls: Annotated[PositiveInt, _COLLECTIVES] = 10
     """Calls of every verb per step."""
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of keys, and of values."""
+        return self.kv_heads or self.heads
+
+    @property
+    def queries(self) -> int:
+        """Heads of queries for each of keys."""
+        return self.heads // self.key_heads
+
+    @property
+    def key_width(self) -> int:
+        """Features of a token's keys, and of its values."""
+        return self.width // self.queries
 
     @property
     def mlp_features(self) -> int:

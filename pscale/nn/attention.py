@@ -25,10 +25,10 @@ from pscale.nn.param import Param
 
 @dataclass(frozen=True)
 class Scored:
-    """What forward leaves of a block."""
+    """What forward leaves of a block, for each of the queries of a head of keys."""
 
     block: AttentionBlock
-    softmax: Softmax
+    softmax: Sequence[Softmax]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,10 @@ class Cache:
 
 
 class Attention:
-    """softmax(q k' / sqrt(width of a head)) v on packed (B, T, 3, heads, width): (B, T, 3C) to (B, T, C).
+    """softmax(q k' / sqrt(width of a head)) v on packed (B, T, queries + 2, heads, width) to (B, T, C).
+
+    The first `queries` kinds of heads are queries, each for the keys and values of its number, the last two
+    (grouped-query attention: Ainslie et al., 2023). The output is (B, T, heads, queries, width).
 
     Kept for backward: the output, and exponentials with the factors that make them probabilities; or, if
     they are to be computed again, a number for each query and head.
@@ -49,19 +52,19 @@ class Attention:
 
     params: Sequence[Param] = ()
 
-    def __init__(self, heads: int, *, keeps_scores: bool, buffers: Buffers):
-        self.heads, self.keeps_scores, self.buffers = heads, keeps_scores, buffers
+    def __init__(self, heads: int, queries: int = 1, *, keeps_scores: bool, buffers: Buffers):
+        self.heads, self.queries, self.keeps_scores, self.buffers = heads, queries, keeps_scores, buffers
 
     def forward(self, qkv: Array) -> tuple[Array, Cache]:
         """Attend to the present and the past."""
-        attention = Forward(qkv, self.heads, self.buffers, keeps_scores=self.keeps_scores)
-        attention.meet(whole(qkv.shape[1]), packed(qkv, 3)[:, :, 1:])
+        attention = Forward(qkv, self.heads, self.queries, self.buffers, keeps_scores=self.keeps_scores)
+        attention.meet(whole(qkv.shape[1]), keys_and_values(qkv, self.queries))
         return attention.finish()
 
     def backward(self, dy: Array, cache: Cache) -> Array:
         """Return the gradient of the packed q, k and v."""
-        gradients = Backward(dy, cache, self.heads, self.buffers)
-        kv, dkv = (packed(x, 3)[:, :, 1:] for x in (cache.qkv, gradients.dqkv))
+        gradients = Backward(dy, cache, self.heads, self.queries, self.buffers)
+        kv, dkv = (keys_and_values(x, self.queries) for x in (cache.qkv, gradients.dqkv))
         gradients.meet(cache.scored[0], kv, dkv)
         return gradients.dqkv
 
@@ -108,49 +111,53 @@ class Rotary(Stateless):
 
 
 class Forward:
-    """Attention of the queries in packed `qkv` (B, T, 3C) to the keys met so far."""
+    """Attention of the queries in packed `qkv` (B, T, kinds of heads, ·) to the keys met so far."""
 
-    def __init__(self, qkv: Array, heads: int, buffers: Buffers, *, keeps_scores: bool):
+    def __init__(self, qkv: Array, heads: int, queries: int, buffers: Buffers, *, keeps_scores: bool):
         B, T, width = qkv.shape
         self.qkv, self.heads, self.buffers, self._keeps_scores = qkv, heads, buffers, keeps_scores
-        self.y = buffers.take((B, T, width // 3), compute_dtype(qkv.dtype))
-        self._maximum = buffers.take((B, heads, T), compute_dtype(qkv.dtype))
-        self._total = buffers.take((B, heads, T), compute_dtype(qkv.dtype))
+        self.queries = queries
+        self.y = buffers.take((B, T, width // (queries + 2) * queries), compute_dtype(qkv.dtype))
+        self._maximum = buffers.take((queries, B, heads, T), compute_dtype(qkv.dtype))
+        self._total = buffers.take((queries, B, heads, T), compute_dtype(qkv.dtype))
         self._maximum.fill(-np.inf)
         self._total.fill(0)
         self._scored: list[Scored] = []
 
     def meet(self, block: AttentionBlock, kv: Array, progress: Progress | None = None) -> None:
         """Attend to keys and values, (B, keys, 2, C); the first block has all queries."""
-        q, y = by_head(packed(self.qkv, 3), self.heads)[0], by_head(packed(self.y, 1), self.heads)[0]
-        softmax, queries = self._softmax(block), block.queries
-        met = AttentionOperands(
-            block=block,
-            inputs=(q[:, :, queries], *by_head(kv[:, block.keys], self.heads)),
-            y=y[:, :, queries],
-            softmax=softmax,
-            first=not self._scored,
-            progress=progress,
-        )
-        kernels.current().attend(met)
+        q, rows = by_head(packed(self.qkv, self.queries + 2), self.heads), block.queries
+        softmax = [self._softmax(block, number) for number in range(self.queries)]
+        for number, y in enumerate(by_query(self.y, self.heads, self.queries)):
+            met = AttentionOperands(
+                block=block,
+                inputs=(q[number][:, :, rows], *by_head(kv[:, block.keys], self.heads)),
+                y=y[:, :, rows],
+                softmax=softmax[number],
+                first=not self._scored,
+                progress=progress,
+            )
+            kernels.current().attend(met)
         self._scored.append(Scored(block, softmax))
 
     def finish(self) -> tuple[Array, Cache]:
         """Return the output and what backward needs, when the last keys have been met."""
-        kernels.current().normalise(by_head(packed(self.y, 1), self.heads)[0], self._total)
+        for y, total in zip(by_query(self.y, self.heads, self.queries), self._total, strict=True):
+            kernels.current().normalise(y, total)
         if self._keeps_scores:
             for scored in self._scored:
-                _make_factors(scored.softmax)
+                for softmax in scored.softmax:
+                    _make_factors(softmax)
         else:
             self._maximum += np.log(self._total, out=self._total)
-        kept = [Scored(scored.block, scored.softmax.kept) for scored in self._scored]
+        kept = [Scored(scored.block, [each.kept for each in scored.softmax]) for scored in self._scored]
         y = self.y
         if y.dtype != self.qkv.dtype:
             y = rounded(y, out=self.buffers.take(y.shape, self.qkv.dtype))
         return y, Cache(self.qkv, y, kept)
 
-    def _softmax(self, block: AttentionBlock) -> Softmax:
-        maximum, total = (x[:, :, block.queries] for x in (self._maximum, self._total))
+    def _softmax(self, block: AttentionBlock, number: int) -> Softmax:
+        maximum, total = (x[number][:, :, block.queries] for x in (self._maximum, self._total))
         if not self._keeps_scores:
             return Softmax(None, maximum, maximum, total)
         B, dtype, take = len(self.qkv), self.qkv.dtype, self.buffers.take
@@ -169,8 +176,8 @@ def _make_factors(softmax: Softmax) -> None:
 class Backward:
     """The gradient of packed q, k and v, block by block; that of keys from elsewhere goes its own way."""
 
-    def __init__(self, dy: Array, cache: Cache, heads: int, buffers: Buffers):
-        self.dy, self.cache, self.heads, self.buffers = dy, cache, heads, buffers
+    def __init__(self, dy: Array, cache: Cache, heads: int, queries: int, buffers: Buffers):
+        self.dy, self.cache, self.heads, self.queries = dy, cache, heads, queries
         self.dqkv = buffers.take(cache.qkv.shape, dy.dtype)
 
     def meet(self, scored: Scored, kv: Array, dkv: Array, progress: Progress | None = None) -> None:
@@ -178,25 +185,38 @@ class Backward:
 
         The blocks come in the order of forward: the first has all queries and writes.
         """
-        block, cache = scored.block, self.cache
-        q, dq = (by_head(packed(x, 3), self.heads)[0][:, :, block.queries] for x in (cache.qkv, self.dqkv))
-        y, dy = (by_head(packed(x, 1), self.heads)[0][:, :, block.queries] for x in (cache.y, self.dy))
-        met = AttentionGradients(
-            block=block,
-            inputs=(q, *by_head(kv[:, block.keys], self.heads)),
-            y=y,
-            dy=dy,
-            grads=(dq, *by_head(dkv[:, block.keys], self.heads)),
-            softmax=scored.softmax,
-            first=scored is cache.scored[0],
-            progress=progress,
-        )
-        kernels.current().attend_backward(met)
+        block, cache, rows = scored.block, self.cache, scored.block.queries
+        q, dq = (by_head(packed(x, self.queries + 2), self.heads) for x in (cache.qkv, self.dqkv))
+        y, dy = (by_query(x, self.heads, self.queries) for x in (cache.y, self.dy))
+        for number in range(self.queries):
+            met = AttentionGradients(
+                block=block,
+                inputs=(q[number][:, :, rows], *by_head(kv[:, block.keys], self.heads)),
+                y=y[number][:, :, rows],
+                dy=dy[number][:, :, rows],
+                grads=(dq[number][:, :, rows], *by_head(dkv[:, block.keys], self.heads)),
+                softmax=scored.softmax[number],
+                first=scored is cache.scored[0],
+                first_of_keys=number == 0,
+                progress=progress,
+            )
+            kernels.current().attend_backward(met)
 
 
 def packed(x: Array, kinds: int) -> Array:
     """View (B, T, kinds C) as (B, T, kinds, C)."""
     return x.reshape(*x.shape[:2], kinds, x.shape[2] // kinds)
+
+
+def keys_and_values(qkv: Array, queries: int) -> Array:
+    """View the keys and values of packed heads, (B, T, 2, ·)."""
+    return packed(qkv, queries + 2)[:, :, -2:]
+
+
+def by_query(y: Array, heads: int, queries: int) -> Array:
+    """View (B, T, C) as (queries, B, heads, T, width of a head)."""
+    B, T, C = y.shape
+    return y.reshape(B, T, heads, queries, C // heads // queries).transpose(3, 0, 2, 1, 4)
 
 
 def by_head(x: Array, heads: int) -> Array:

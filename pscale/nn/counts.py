@@ -16,7 +16,7 @@ def unit_parameters(model: Model) -> list[tuple[str, int]]:
     h = model.width
     norm = h * (1 + has_shifts(model))
     mlp = mlp_weights(model) + model.bias * (model.mlp_parts * model.mlp_features + h)
-    block = attention_weights(model) + model.bias * 4 * h + mlp + 2 * norm
+    block = attention_weights(model) + model.bias * 2 * (h + model.key_width) + mlp + 2 * norm
     match model.kind:
         case "linear":
             return [("linear", h)]
@@ -37,8 +37,8 @@ def has_shifts(model: Model) -> bool:
 
 
 def attention_weights(model: Model) -> int:
-    """Return the elements of the matrices of attention: 4 h^2."""
-    return 4 * model.width**2
+    """Return the elements of the matrices of attention: 4 h^2, less with fewer heads of keys."""
+    return 2 * model.width * (model.width + model.key_width)
 
 
 def mlp_weights(model: Model) -> int:

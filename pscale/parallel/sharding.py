@@ -175,9 +175,10 @@ def tensors(name: str, case: Case, rank: int) -> Iterator[Tensor]:
                 yield tensor(scheme.positions, scheme.outside, model.sequence, h)
         case "block":
             yield from vectors(norm)
-            yield tensor(scheme.into, scheme.outside, h, 3 * h, matrices=3)
+            kinds = model.queries + 2
+            yield tensor(scheme.into, scheme.outside, h, kinds * model.key_width, matrices=kinds)
             if model.bias:
-                yield tensor(inside, scheme.inside, 3 * h)
+                yield tensor(inside, scheme.inside, kinds * model.key_width)
             yield tensor(scheme.out_of, scheme.inside, h, h, matrices=1)
             yield from vectors(model.bias + norm)
             if with_experts(case, name):

@@ -9,6 +9,7 @@ pairs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -108,11 +109,12 @@ def check(case: Case) -> None:
         fits = degrees(case.plan, "tp", divisors(model.heads))
         more = heads(model, sharding.head_parts(case.plan))
         raise PlanError(f"heads {model.heads} do not divide by tp {tp}; {fits} would, or {more}")
-    if model.mlp_width % tp:
-        raise PlanError(
-            f"mlp_width {model.mlp_width} does not divide by tp {tp}; "
-            f"mlp_width {multiples(model.mlp_width, tp)} would"
-        )
+    for name in ("kv_heads", "mlp_width"):  # 0 divides
+        if (value := getattr(model, name)) % tp:
+            fits = degrees(case.plan, "tp", divisors(math.gcd(value, model.heads)))
+            raise PlanError(
+                f"{name} {value} does not divide by tp {tp}; {fits} would, or {name} {multiples(value, tp)}"
+            )
     if model.kind in ("gpt", "moe") and model.vocabulary < tp:
         raise PlanError(
             f"vocabulary {model.vocabulary} leaves some of tp {tp} ranks without a token; "

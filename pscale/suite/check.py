@@ -96,6 +96,10 @@ def _work_problems(case: Case) -> Iterator[Problem]:
         would = suggestions.heads(model, sharding.head_parts(case.plan))
         message = f"{heads} heads do not divide width {width}; {would} would, or width "
         yield Problem(("model", "heads"), message + str(width + heads - width % heads))
+    elif heads % model.key_heads:
+        message = f"kv_heads {model.kv_heads} do not divide heads {heads}"
+        fits = suggestions.alternatives(suggestions.nearest(suggestions.divisors(heads), model.kv_heads))
+        yield Problem(("model", "kv_heads"), f"{message}; kv_heads {fits} would")
     elif model.positions == "rope" and width // heads % 2:
         message = f"rope turns pairs, and a head has {width // heads} of width {width}; width "
         yield Problem(("model", "positions"), f"{message}{suggestions.multiples(width, 2 * heads)} would")

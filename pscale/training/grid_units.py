@@ -132,8 +132,8 @@ class GridUnits(Units):
 
     @property
     def _heads(self) -> int:
-        """How many heads this rank has."""
-        return self.model.heads // count(self.scheme.inside.columns, self.mesh.sizes)
+        """How many heads of keys this rank has."""
+        return self.model.key_heads // count(self.scheme.inside.columns, self.mesh.sizes)
 
     def _outside(self, x: Array) -> Array:
         """View this rank's rows and columns of data (B, T, C)."""

@@ -83,13 +83,14 @@ class Units:
     def block(self, number: int) -> Layer:
         """Return attention and MLP on residual branches; the last weights start smaller in a deeper stack."""
         C, buffers, own = self.model.width, self.buffers, self._parameters(number)
+        keys, kinds = self.model.key_width, self.model.queries + 2
         depth = 1 if self.model.kind == "block" else self.model.layers
         last = DEVIATION / math.sqrt(2 * depth)
         attention = (
             own.norm("attention.norm", C, buffers),
             self._column_parallel(
-                own.matrix("qkv.weight", C, 3 * C, split=1, groups=3),
-                own.bias("qkv.bias", 3 * C, split=0, groups=3),
+                own.matrix("qkv.weight", C, kinds * keys, split=1, groups=kinds),
+                own.bias("qkv.bias", kinds * keys, split=0, groups=kinds),
             ),
             *self._rotary(),
             self._attention(),
@@ -176,12 +177,14 @@ class Units:
 
     @property
     def _heads(self) -> int:
-        """How many heads this rank has."""
-        return self.model.heads // self.tensor.size
+        """How many heads of keys this rank has."""
+        return self.model.key_heads // self.tensor.size
 
     def _rotary(self) -> Sequence[Layer]:
         """Return what turns this rank's queries and keys by their positions, if the model does."""
-        return (Rotary(2 * self._heads, self._turns),) if self.model.positions == "rope" else ()
+        if self.model.positions != "rope":
+            return ()
+        return (Rotary((self.model.queries + 1) * self._heads, self._turns),)
 
     @cached_property
     def _turns(self) -> tuple[Array, Array]:
@@ -193,6 +196,7 @@ class Units:
         """Return the attention of this rank's tokens to those of all ranks that share the sequence."""
         share = AttentionShare(
             heads=self._heads,
+            queries=self.model.queries,
             keeps_scores=self.model.keeps_scores,
             mesh=self.mesh,
             layout=self.layout,

@@ -16,16 +16,18 @@ sweep:
   cases:
 """
 
-QUICK = """
-  - {tp: 2, sp: true, zero: 3, optimizer: lamb, checkpoint: full}
-  - {cp: 2, context: ulysses, tp: 2, optimizer: adafactor, checkpoint: selective}
-  - {cp: 2, context: ring, compression: powersgd}
-  - {pp: 2, schedule: interleaved, model.layers: 4, virtual_stages: 2, zero: 1, offload: both}
-  - {pp: 2, schedule: zero-bubble, zero: 2, precision: bf16, reduce: float32}
-  - {tx: 2, tz: 2, algorithm: agarwal, micro_batches: 1}
-  - {model.kind: moe, ep: 2, zero: 3, micro_batches: 1, checkpoint: full}
-  - {model.kind: moe, ep: 2, tp: 2, precision: fp16, loss_scale: 0.01}
-  - {model.norm: rmsnorm, model.bias: false, model.mlp: swiglu, model.mlp_width: 88, tp: 2, sp: true, zero: 3}
+LLAMA = "model.norm: rmsnorm, bias: false, mlp: swiglu, mlp_width: 88, positions: rope, kv_heads: 2"
+QUICK = f"""
+  - {{tp: 2, sp: true, zero: 3, optimizer: lamb, checkpoint: full}}
+  - {{cp: 2, context: ulysses, tp: 2, optimizer: adafactor, checkpoint: selective}}
+  - {{cp: 2, context: ring, compression: powersgd}}
+  - {{pp: 2, schedule: interleaved, model.layers: 4, virtual_stages: 2, zero: 1, offload: both}}
+  - {{pp: 2, schedule: zero-bubble, zero: 2, precision: bf16, reduce: float32}}
+  - {{tx: 2, tz: 2, algorithm: agarwal, micro_batches: 1}}
+  - {{model.kind: moe, ep: 2, zero: 3, micro_batches: 1, checkpoint: full}}
+  - {{model.kind: moe, ep: 2, tp: 2, precision: fp16, loss_scale: 0.01}}
+  - {{{LLAMA}, tp: 2, sp: true, zero: 3}}
+  - {{{LLAMA}, cp: 2, context: ulysses, pp: 2, checkpoint: selective, precision: bf16}}
 """
 
 THOROUGH = """

@@ -20,7 +20,8 @@ MODELS = [
     Model(
         layers=2,
         width=12,
-        heads=3,
+        heads=6,
+        kv_heads=2,
         sequence=20,
         vocabulary=17,
         norm="rmsnorm",

@@ -303,11 +303,18 @@ def test_the_norm_of_float32_gradients_neither_overflows_nor_vanishes(make, scal
 
 
 def meet_twice(
-    kernels: Kernels, dtype: str, *, tokens: int, width: int, kept: bool, progress: Progress | None = None
+    kernels: Kernels,
+    dtype: str,
+    *,
+    tokens: int,
+    width: int,
+    kept: bool,
+    shared: bool = False,
+    progress: Progress | None = None,
 ) -> list[Array]:
     """Return results of a causal piece, then one whose keys a later half of the queries sees whole.
 
-    Rows lie apart.
+    Rows lie apart. Where keys are `shared` with other queries, their gradients are added to what is there.
     """
     B, H, other = 2, 3, 70 if kept else 300
     pieces = [whole(tokens), AttentionBlock(queries=slice(tokens // 2, tokens), keys=slice(0, other))]
@@ -351,6 +358,7 @@ def meet_twice(
                 grads=(dq[:, :, rows], key_grads[n], value_grads[n]),
                 softmax=softmax,
                 first=n == 0,
+                first_of_keys=not shared,
                 progress=progress,
             )
         )
@@ -360,8 +368,10 @@ def meet_twice(
 @pytest.mark.parametrize(
     ("tokens", "kept"), [(1, True), (64, True), (150, True), (1, False), (256, False), (600, False)]
 )
-def test_fused_attention_and_its_gradients_are_those_of_numpy(kernels, dtype, tokens, kept):
-    both(kernels, lambda each: meet_twice(each, dtype, tokens=tokens, width=8, kept=kept), dtype)
+@pytest.mark.parametrize("shared", [False, True])
+def test_fused_attention_and_its_gradients_are_those_of_numpy(kernels, dtype, tokens, kept, shared):
+    sizes = {"tokens": tokens, "width": 8, "kept": kept, "shared": shared}
+    both(kernels, lambda each: meet_twice(each, dtype, **sizes), dtype)
 
 
 @pytest.mark.parametrize("generation", [2, 3, 4])

@@ -77,9 +77,24 @@ either = pytest.mark.parametrize("keeps_scores", [True, False])
 @either
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("T", [1, 5, 8, 27])
-def test_gradients_of_attention_are_the_slopes_for_every_number_of_blocks(T, keeps_scores):
+@pytest.mark.parametrize("queries", [1, 3])
+def test_gradients_of_attention_are_the_slopes_for_every_number_of_blocks(T, keeps_scores, queries):
     buffers = Buffers()
-    check(Attention(2, keeps_scores=keeps_scores, buffers=buffers), normal(2, T, 3 * 6), buffers)
+    layer = Attention(2, queries, keeps_scores=keeps_scores, buffers=buffers)
+    check(layer, normal(2, T, (queries + 2) * 6), buffers)
+
+
+@either
+def test_queries_that_share_a_key_are_those_of_as_many_keys_alike(keeps_scores):
+    B, T, K, G, D = 2, ROWS + 5, 2, 3, 4
+    x = normal(B, T, G + 2, K, D)
+    grouped, _ = Attention(K, G, keeps_scores=keeps_scores, buffers=Buffers()).forward(x.reshape(B, T, -1))
+    many = np.stack(
+        [x[:, :, :G].reshape(B, T, G * K, D), *(np.tile(x[:, :, -n], (1, 1, G, 1)) for n in (2, 1))], 2
+    )
+    alike, _ = Attention(G * K, keeps_scores=keeps_scores, buffers=Buffers()).forward(many.reshape(B, T, -1))
+    by_query = grouped.reshape(B, T, K, G, D).swapaxes(2, 3)
+    np.testing.assert_allclose(by_query.reshape(B, T, -1), alike, rtol=1e-12)
 
 
 @pytest.mark.parametrize("T", [TILE - 1, 2 * TILE + ROWS + 3])

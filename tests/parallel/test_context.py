@@ -252,6 +252,13 @@ def test_a_plan_that_cannot_be_is_refused_with_the_values_that_would_work(case, 
     assert all(word in str(caught.value) for word in words)
 
 
+def test_ulysses_deals_out_heads_of_keys_as_well():
+    case = planned("ulysses", "zigzag", cp=4)
+    case = replace(case, model=replace(case.model, kv_heads=2))
+    with pytest.raises(PlanError, match=r"kv_heads 2 does not divide by cp 4, .*; kv_heads 4 would, .* ring"):
+        context.check(case)
+
+
 def test_ulysses_deals_out_the_heads_that_tensor_ranks_leave():
     with pytest.raises(PlanError, match=r"heads 4 does not divide by tp 2 × cp 4 = 8, .*; heads 8 would"):
         context.check(planned("ulysses", "zigzag", tp=2, cp=4))

@@ -11,9 +11,16 @@ from pscale.parallel.recompute import executed_flops
 pytestmark = pytest.mark.slow
 
 MODELS = {
-    "llama": {"norm": "rmsnorm", "bias": False, "mlp": "swiglu", "mlp_width": 24, "positions": "rope"},
+    "llama": {
+        "norm": "rmsnorm",
+        "bias": False,
+        "mlp": "swiglu",
+        "mlp_width": 24,
+        "positions": "rope",
+        "kv_heads": 2,
+    },
     "gated": {"norm": "rmsnorm", "mlp": "swiglu", "positions": "rope"},
-    "bare": {"bias": False, "mlp_width": 48},
+    "bare": {"bias": False, "mlp_width": 48, "attention": "block"},
 }
 CASES = {
     key: replace(
@@ -53,6 +60,12 @@ MOE = [Plan(ep=2, tp=2), Plan(ep=2, cp=2, zero=3, checkpoint="full"), Plan(ep=2,
 @pytest.mark.parametrize(("key", "plan"), RUNS, ids=name)
 def test_every_plan_is_the_serial_run_and_calls_what_is_predicted(key, plan, folder):
     assert_is_serial(CASES[key], plan, folder)
+
+
+@pytest.mark.parametrize("plan", [Plan(tp=2), Plan(cp=2, tp=2), Plan(cp=2, context="all-gather")], ids=name)
+def test_several_queries_of_a_key_go_with_scores_that_are_computed_again(plan, folder):
+    llama = CASES["llama"]
+    assert_is_serial(replace(llama, model=replace(llama.model, attention="block")), plan, folder)
 
 
 @pytest.mark.parametrize("key", MIXTURES)

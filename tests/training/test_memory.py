@@ -22,7 +22,15 @@ def folder(tmp_path_factory):
 
 MODEL = Model(layers=4, width=48, heads=4, sequence=96, vocabulary=67)
 MOE = replace(MODEL, kind="moe", experts=4, top_k=2)
-LLAMA = {"norm": "rmsnorm", "bias": False, "mlp": "swiglu", "mlp_width": 120, "positions": "rope"}
+LLAMA = {
+    "norm": "rmsnorm",
+    "bias": False,
+    "mlp": "swiglu",
+    "mlp_width": 120,
+    "positions": "rope",
+    "kv_heads": 4,
+    "heads": 8,
+}
 
 PLANS = [
     Plan(),

@@ -151,10 +151,14 @@ class AttentionOperands:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionGradients(AttentionOperands):
-    """The same on the way back: `grads` are those of the inputs, to be found from `dy`."""
+    """The same on the way back: `grads` are those of the inputs, to be found from `dy`.
+
+    Unless these are the `first_of_keys`, of several queries, the gradients of k and v are added.
+    """
 
     dy: Array
     grads: Sequence[Array]
+    first_of_keys: bool = True
 
 
 def whole(sequence: int) -> AttentionBlock:

@@ -95,7 +95,11 @@ def attend_backward(of: AttentionGradients) -> None:
             dq[...] = dq_sum
         else:
             dq += dq_sum
-        dk[...], dv[...] = dk_sum, dv_sum
+        if of.first_of_keys:
+            dk[...], dv[...] = dk_sum, dv_sum
+        else:
+            dk += dk_sum
+            dv += dv_sum
 
 
 def _scores(rows: Array, k_one: Array, room: Array, tile: Tile) -> Array:

@@ -116,7 +116,7 @@ def attention_bytes(of: AttentionOperands) -> int:
     softmax, result = of.softmax, of.y
     arrays: list[Array | None] = [*of.inputs, of.y, softmax.factors, softmax.exponentials]
     if isinstance(of, AttentionGradients):
-        arrays += [of.dy, *of.grads]
+        arrays += [of.dy, *of.grads, *(() if of.first_of_keys else of.grads[1:])]
         result = of.grads[0]
     else:
         arrays += [softmax.maximum, softmax.total] * 2

@@ -25,7 +25,7 @@
 #define WHOLE(a, b) (((a) + (b) - 1) / (b) * (b)) /* at least a */
 
 /* Changes with the arguments of any function here: a library that was built from other sources is not called. */
-enum { INTERFACE = 11 };
+enum { INTERFACE = 12 };
 
 int interface(void) { return INTERFACE; }
 
@@ -89,9 +89,9 @@ static inline int holds(const struct tile *packed, const struct tile *tile) {
     return packed && packed->row == tile->row && packed->rows >= tile->rows;
 }
 
-/* What meets. The first piece of a query writes, the next ones add. */
+/* What meets. The first piece of a query writes, the next ones add; so do gradients of keys with several queries. */
 struct piece {
-    int64_t sequences, heads, queries, keys, width, first, tile_count;
+    int64_t sequences, heads, queries, keys, width, first, first_of_keys, tile_count;
     const struct tile *tiles;
     double scale;
 };

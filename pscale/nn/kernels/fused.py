@@ -114,7 +114,7 @@ def _reals(factors: dict[str, float], *order: str) -> list[ctypes.c_double]:
     return [ctypes.c_double(factors[name]) for name in order]
 
 
-INTERFACE = 11  # as in fused.c
+INTERFACE = 12  # as in fused.c
 _BUILT = Path(__file__).with_name("_fused.so")
 
 
@@ -187,13 +187,13 @@ class FusedKernels(FusedUpdates, Kernels):
     def _attend(self, name: str, of: AttentionOperands, views: Sequence[Array | None]) -> None:
         """Call a function with the scratch memory that it needs for each thread."""
         like, kept = of.inputs[0], of.keeps_scores
-        whole = block_argument(of.block, like, first=of.first, kept=kept)
+        whole = block_argument(of, like)
         numbers = self.function("attention_room", like)(ctypes.byref(whole), ctypes.c_int(kept))
         work = scratch().take((self.threads, numbers), like.dtype)
         for part in self._parts(of, views):
             assert part[0] is not None
             self.function(name, like)(
-                ctypes.byref(block_argument(of.block, part[0], first=of.first, kept=kept)),
+                ctypes.byref(block_argument(of, part[0])),
                 *(ctypes.byref(view(x)) for x in part),
                 *data(work),
                 *sizes(numbers),

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from pscale.nn.buffers import Array, address
-from pscale.nn.kernels.attention_block import AttentionBlock, cut
+from pscale.nn.kernels.attention_block import AttentionGradients, AttentionOperands, cut
 
 
 class _View(ctypes.Structure):
@@ -25,7 +25,9 @@ class _Piece(ctypes.Structure):
     _fields_ = (
         *(
             (name, ctypes.c_int64)
-            for name in ("sequences", "heads", "queries", "keys", "width", "first", "tile_count")
+            for name in (
+                *("sequences", "heads", "queries", "keys", "width", "first", "first_of_keys", "tile_count"),
+            )
         ),
         ("tiles", ctypes.c_void_p),
         ("scale", ctypes.c_double),
@@ -33,12 +35,14 @@ class _Piece(ctypes.Structure):
     table: Array
 
 
-def block_argument(block: AttentionBlock, q: Array, *, first: bool, kept: bool) -> _Piece:
+def block_argument(of: AttentionOperands, q: Array) -> _Piece:
     """Describe queries, (B, H, queries, width), that meet the keys of a block."""
     sequences, heads, _, width = q.shape
-    table = _table(*block.size, causal=block.causal, kept=kept)
+    table = _table(*of.block.size, causal=of.block.causal, kept=of.keeps_scores)
+    writes = of.first, isinstance(of, AttentionGradients) and of.first_of_keys
     found = _Piece(
-        sequences, heads, *block.size, width, first, len(table), address(table), 1 / math.sqrt(width)
+        *(sequences, heads, *of.block.size, width, *writes),
+        *(len(table), address(table), 1 / math.sqrt(width)),
     )
     found.table = table  # as long as its address is known
     return found

@@ -147,8 +147,8 @@ static void NAME(attend_backward_head)(const struct piece *piece, int64_t b, int
         }
     }
     NAME(unpack_rows)(w.dq, w.pitch, piece->queries, width, scale, AT(dq, b, h), dq->row, !piece->first);
-    NAME(unpack_rows)(w.dk, w.pitch, piece->keys, width, 1, AT(dk, b, h), dk->row, 0);
-    NAME(unpack_rows)(w.dv, w.pitch, piece->keys, width, 1, AT(dv, b, h), dv->row, 0);
+    NAME(unpack_rows)(w.dk, w.pitch, piece->keys, width, 1, AT(dk, b, h), dk->row, !piece->first_of_keys);
+    NAME(unpack_rows)(w.dv, w.pitch, piece->keys, width, 1, AT(dv, b, h), dv->row, !piece->first_of_keys);
 }
 
 /* `scratch` has `room` numbers a thread. */

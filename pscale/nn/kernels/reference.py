@@ -331,7 +331,7 @@ class Kernels(Updates):
         for b, (q, k, v, dq, dk, dv) in enumerate(zip(*of.inputs, *of.grads, strict=True)):
             # The last block sees all keys: it writes the gradients of k and v, the others add.
             for tile, e in reversed(of.block.blocks_of(softmax.exponentials[b])):
-                rows, keys, last = tile.queries, tile.keys, tile.last_of_keys
+                rows, keys, last = tile.queries, tile.keys, tile.last_of_keys and of.first_of_keys
                 g = scratch().take(q[:, rows].shape, dy.dtype)
                 np.multiply(dy[b][:, rows], softmax.factors[b][:, rows, None], out=g)
                 _add_product(e.swapaxes(1, 2), g, dv[:, keys], write=last)

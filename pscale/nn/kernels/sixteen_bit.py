@@ -55,13 +55,14 @@ class HalfKernels(Kernels):
         for part in self._of_heads(of.y):
             with Copies() as copies:
                 of_q = copies.write if of.first else copies.change
+                of_keys = copies.write if of.first_of_keys else copies.change
                 super().attend_backward(
                     replace(
                         of,
                         inputs=[copies.read(x[part]) for x in of.inputs],
                         y=copies.read(of.y[part]),
                         dy=copies.read(of.dy[part]),
-                        grads=[of_q(of.grads[0][part]), *(copies.write(x[part]) for x in of.grads[1:])],
+                        grads=[of_q(of.grads[0][part]), *(of_keys(x[part]) for x in of.grads[1:])],
                         softmax=_part(of.softmax, part, copies, written=False),
                     )
                 )

@@ -28,8 +28,9 @@ class Muon:
     """w -= lr (0.2 sqrt(max(rows, columns)) O(g + momentum v) + decay w), where v = momentum v + g.
 
     O brings singular values near 1, by Newton and Schulz's iteration (kellerjordan.github.io/posts/muon); the
-    scale is that of Liu et al., 2025. q, k and v are a matrix each, and so is each of an expert. Embedding,
-    head, biases and gains follow AdamW. Every rank that has a part of a matrix gathers it and finds all of O.
+    scale is that of Liu et al., 2025. q, k and v are a matrix each (with several queries for a key, the first
+    of all keys, and so on), so are gate and up, and each of an expert. Embedding, head, biases and gains
+    follow AdamW. Every rank that has a part of a matrix gathers it and finds all of O.
     """
 
     def __init__(self, train: Train, flats: Sequence[Flat], states: Sequence[State], groups: ProcessGroups):

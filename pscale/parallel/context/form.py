@@ -17,14 +17,14 @@ from pscale.nn.layer import Layer, Recomputed
 from pscale.parallel.context.layout import Layout
 from pscale.parallel.replicas import Call
 
-Calls = Callable[[Plan, int], list[Call]]
+Calls = Callable[[Plan, int, int], list[Call]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionShare:
-    """What a rank has of the attention of a layer: `heads` heads, and the tokens that `layout` gives it.
+    """What a rank has of the attention of a layer: `heads` of keys, and the tokens that `layout` gives it.
 
-    Where it is `recomputed`, q, k and v alone are kept.
+    Each has `queries` heads of queries. Where it is `recomputed`, q, k and v alone are kept.
     """
 
     heads: int
@@ -32,6 +32,7 @@ class AttentionShare:
     mesh: Mesh
     layout: Layout
     buffers: Buffers
+    queries: int = 1
     recomputed: bool = False
     over: str = "cp"
 
@@ -42,7 +43,8 @@ class AttentionShare:
 
     def of_whole_sequences(self, heads: int) -> Layer:
         """Return the attention of one rank that has all tokens."""
-        return self.kept(Attention(heads, keeps_scores=self.keeps_scores, buffers=self.buffers))
+        made = Attention(heads, self.queries, keeps_scores=self.keeps_scores, buffers=self.buffers)
+        return self.kept(made)
 
     def kept(self, layer: Layer) -> Layer:
         """Return `layer`, which keeps what backward needs or computes it again."""
@@ -53,7 +55,7 @@ class AttentionShare:
 class Form:
     """A way to attend to sequences that are cut over ranks.
 
-    Calls are those of a layer and a micro-batch, from the bytes of q (or k, or v) of a rank's tokens and
+    Calls are those of a layer and a micro-batch, from the bytes of q, and of k (or v), of a rank's tokens and
     heads. Those of `recomputed` are made again where attention alone is computed again.
     """
 

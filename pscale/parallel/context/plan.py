@@ -39,13 +39,17 @@ def check(case: Case) -> None:
             f"sequence {model.sequence} does not divide by {split}; "
             f"sequence {suggestions.multiples(model.sequence, equal_parts(plan))} would{hint}"
         )
-    if model.heads // plan.tp % form.head_parts(plan):
-        over, parts = f"{form.heads_over} {form.head_parts(plan)}", sharding.head_parts(plan)
-        split = over if plan.tp == 1 else f"tp {plan.tp} × {over} = {parts}"
-        raise PlanError(
-            f"heads {model.heads} does not divide by {split}, over which context {plan.context} "
-            f"distributes them; {suggestions.heads(model, parts)} would, as would context ring or all-gather"
-        )
+    over, parts = f"{form.heads_over} {form.head_parts(plan)}", sharding.head_parts(plan)
+    for name, fits in (
+        ("heads", suggestions.heads(model, parts)),
+        ("kv_heads", f"kv_heads {suggestions.multiples(model.kv_heads, parts)}"),
+    ):
+        if (value := getattr(model, name)) // plan.tp % form.head_parts(plan):
+            split = over if plan.tp == 1 else f"tp {plan.tp} × {over} = {parts}"
+            raise PlanError(
+                f"{name} {value} does not divide by {split}, over which context {plan.context} "
+                f"distributes them; {fits} would, as would context ring or all-gather"
+            )
 
 
 def calls(case: Case, rank: int) -> list[Call]:
@@ -70,8 +74,8 @@ def recomputed_calls(case: Case, layers: int) -> list[Call]:
 def _made(case: Case, layers: int, *passes: Calls) -> list[Call]:
     if case.plan.cp == 1:
         return []
-    one = sharding.activation_bytes(case) // case.plan.tp  # of q, or k, or v, of this rank's tokens and heads
-    made = (call for calls in passes for call in calls(case.plan, one))
+    queries = sharding.activation_bytes(case) // case.plan.tp  # of this rank's tokens and heads
+    made = (call for calls in passes for call in calls(case.plan, queries, queries // case.model.queries))
     return [replace(call, count=call.count * layers) for call in made]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pscale.mesh.axis import Array, Axis, Tag
-from pscale.nn.attention import Backward, Cache, Forward, packed
+from pscale.nn.attention import Backward, Cache, Forward, keys_and_values
 from pscale.nn.buffers import Buffers
 from pscale.nn.kernels.attention_block import AttentionBlock, Progress
 from pscale.nn.param import Param
@@ -17,18 +17,18 @@ from pscale.parallel.replicas import Call
 
 
 class KeyExchange:
-    """Causal attention of this rank's tokens to those of all: packed (B, T/P, 3C) to (B, T/P, C)."""
+    """Causal attention of this rank's tokens to those of all: packed q, k, v (B, T/P, ·) to (B, T/P, C)."""
 
     params: Sequence[Param] = ()
 
     def __init__(self, share: AttentionShare):
-        self.heads, self.keeps_scores = share.heads, share.keeps_scores
+        self.heads, self.queries, self.keeps_scores = share.heads, share.queries, share.keeps_scores
         self.axis, self.buffers = share.axis, share.buffers
         self._pieces = share.layout.pieces(self.axis.rank)
 
     def forward(self, qkv: Array) -> tuple[Array, Cache]:
         """Attend to the present and the past, wherever they are."""
-        attention = Forward(qkv, self.heads, self.buffers, keeps_scores=self.keeps_scores)
+        attention = Forward(qkv, self.heads, self.queries, self.buffers, keeps_scores=self.keeps_scores)
         for piece, (kv, progress) in self._met(qkv):
             if piece is not None:
                 attention.meet(piece, kv, progress)
@@ -42,6 +42,13 @@ class KeyExchange:
         """Yield the keys and values of every rank, own first, while others are on their way."""
         raise NotImplementedError
 
+    def _own(self, qkv: Array) -> Array:
+        """Return keys and values of this rank in one piece, (B, T/P, 2, ·), fit to be sent."""
+        kv = keys_and_values(qkv, self.queries)
+        mine = self.buffers.take_exchange(kv.shape, kv.dtype)
+        self.axis.copy(kv, mine)
+        return mine
+
 
 class RingAttention(KeyExchange):
     """Keys and values make P - 1 hops in each direction of the pass.
@@ -52,7 +59,7 @@ class RingAttention(KeyExchange):
 
     def backward(self, dy: Array, cache: Cache) -> Array:
         """Return the gradient of the packed q, k and v of this rank's tokens."""
-        gradients, scored = Backward(dy, cache, self.heads, self.buffers), iter(cache.scored)
+        gradients, scored = Backward(dy, cache, self.heads, self.queries, self.buffers), iter(cache.scored)
         in_flight: Hop | None = None  # with the gradients of the keys that come next
         for piece, (kv, progress) in self._met(cache.qkv):
             mine = None
@@ -61,12 +68,12 @@ class RingAttention(KeyExchange):
                 gradients.meet(next(scored), kv, mine, _both(progress, in_flight))
             in_flight = Hop(self.axis, _sum(in_flight, mine, piece), Tag.KEY_GRADIENTS, self.buffers)
         assert in_flight is not None
-        self.axis.copy(in_flight.wait(), packed(gradients.dqkv, 3)[:, :, 1:])
+        self.axis.copy(in_flight.wait(), keys_and_values(gradients.dqkv, self.queries))
         return gradients.dqkv
 
     def _round(self, qkv: Array) -> Iterator[tuple[Array, Progress]]:
         """Yield the keys and values of every rank, own first, while the next are on their way."""
-        kv, gone = own_keys_and_values(qkv, self.axis, self.buffers), None
+        kv, gone = self._own(qkv), None
         for left in reversed(range(self.axis.size - 1)):
             hop = Hop(self.axis, kv, Tag.KEYS, self.buffers, out=gone)
             yield kv, hop.poll
@@ -107,14 +114,6 @@ class Hop:
         return self._incoming
 
 
-def own_keys_and_values(qkv: Array, axis: Axis, buffers: Buffers) -> Array:
-    """Return keys and values of packed (B, T/P, 3C) in one piece, (B, T/P, 2, C), fit to be sent."""
-    kv = packed(qkv, 3)[:, :, 1:]
-    mine = buffers.take_exchange(kv.shape, kv.dtype)
-    axis.copy(kv, mine)
-    return mine
-
-
 def _nothing() -> None:
     pass
 
@@ -128,17 +127,17 @@ def _both(progress: Progress, in_flight: Hop | None) -> Progress:
     return poll
 
 
-def hops(axis: str, one: int, count: int) -> list[Call]:
+def hops(axis: str, keys: int, count: int) -> list[Call]:
     """Return the messages of so many hops of keys and values, or of their gradients."""
     return [
-        Call(axis=axis, verb="send", sent_bytes=2 * one, count=count),
+        Call(axis=axis, verb="send", sent_bytes=2 * keys, count=count),
         Call(axis=axis, verb="receive", sent_bytes=0, count=count),
     ]
 
 
 FORM = Form(
     attention=lambda share: share.kept(RingAttention(share)),
-    forward=lambda plan, one: hops("cp", one, plan.cp - 1),
-    backward=lambda plan, one: hops("cp", one, 2 * plan.cp - 1),
-    recomputed=lambda plan, one: hops("cp", one, plan.cp - 1),
+    forward=lambda plan, _, keys: hops("cp", keys, plan.cp - 1),
+    backward=lambda plan, _, keys: hops("cp", keys, 2 * plan.cp - 1),
+    recomputed=lambda plan, _, keys: hops("cp", keys, plan.cp - 1),
 )

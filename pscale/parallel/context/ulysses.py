@@ -19,26 +19,28 @@ from pscale.parallel.replicas import Call
 
 
 class UlyssesAttention:
-    """Causal attention of this rank's tokens to those of all: packed (B, T/P, 3C) to (B, T/P, C).
+    """Causal attention of this rank's tokens to those of all: packed q, k, v (B, T/P, ·) to (B, T/P, C).
 
-    `inner` is the attention of all tokens, in natural order, with 1/P of the heads.
+    Each head of keys has `queries` of queries. `inner` is the attention of all tokens, in natural order, with
+    1/P of the heads.
     """
 
     params: Sequence[Param] = ()
 
-    def __init__(self, inner: Layer, *, axis: Axis, layout: Layout, buffers: Buffers):
+    def __init__(self, inner: Layer, queries: int, *, axis: Axis, layout: Layout, buffers: Buffers):
         self.inner, self.axis, self.layout, self.buffers = Chain(inner), axis, layout, buffers
+        self._kinds = queries + 2  # of heads that lie side by side, of keys and of values one
 
     def forward(self, qkv: Array) -> tuple[Array, Any]:
         """Attend with this rank's heads to the whole past."""
-        qkv = self._to_heads(qkv, 3)
+        qkv = self._to_heads(qkv, self._kinds)
         y, cache = self.inner.forward(qkv)
         return self._to_tokens(y, 1), cache
 
     def backward(self, dy: Array, cache: Any) -> Array:
         """Return the gradient of the packed q, k and v of this rank's tokens."""
         dy = self._to_heads(dy, 1)
-        return self._to_tokens(self.inner.backward(dy, cache), 3)
+        return self._to_tokens(self.inner.backward(dy, cache), self._kinds)
 
     def _to_heads(self, x: Array, kinds: int) -> Array:
         """Turn (B, T/P, kinds C) into (B, T, kinds C/P) in natural order; `x` is overwritten."""
@@ -80,20 +82,21 @@ class UlyssesAttention:
         return x.reshape(B, T, kinds, P, width // kinds // P).transpose(3, 0, 1, 2, 4)
 
 
-def exchanges(axis: str, one: int) -> list[Call]:
+def exchanges(axis: str, queries: int, keys: int) -> list[Call]:
     """Return the exchanges of q, k and v, and of the output, or of their gradients."""
-    return [Call(axis=axis, verb="all_to_all", sent_bytes=kinds * one) for kinds in (3, 1)]
+    sizes = queries + 2 * keys, queries
+    return [Call(axis=axis, verb="all_to_all", sent_bytes=size) for size in sizes]
 
 
 def _attention(share: AttentionShare) -> Layer:
     inner = share.of_whole_sequences(share.heads // share.axis.size)
-    return UlyssesAttention(inner, axis=share.axis, layout=share.layout, buffers=share.buffers)
+    return UlyssesAttention(inner, share.queries, axis=share.axis, layout=share.layout, buffers=share.buffers)
 
 
 FORM = Form(
     attention=_attention,
-    forward=lambda _, one: exchanges("cp", one),
-    backward=lambda _, one: exchanges("cp", one),
+    forward=lambda _, queries, keys: exchanges("cp", queries, keys),
+    backward=lambda _, queries, keys: exchanges("cp", queries, keys),
     recomputed=lambda *_: [],  # what was exchanged is kept
     heads_over="cp",
 )

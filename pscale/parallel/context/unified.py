@@ -27,11 +27,13 @@ def _attention(share: AttentionShare) -> Layer:
     heads = share.heads // group.size
     inner = RingAttention(replace(share, heads=heads, layout=replace(layout, slices=1), over=RING))
     of_group = Layout(sequence=layout.sequence // layout.parts, parts=group.size, placement="contiguous")
-    return UlyssesAttention(share.kept(inner), axis=group, layout=of_group, buffers=share.buffers)
+    return UlyssesAttention(
+        share.kept(inner), share.queries, axis=group, layout=of_group, buffers=share.buffers
+    )
 
 
-def _passed_on(plan: Plan, one: int) -> list[Call]:
-    return hops(RING, one, plan.cp // plan.ulysses - 1)
+def _passed_on(plan: Plan, _: int, keys: int) -> list[Call]:
+    return hops(RING, keys, plan.cp // plan.ulysses - 1)
 
 
 def _check(plan: Plan) -> None:
@@ -51,10 +53,13 @@ def _check(plan: Plan) -> None:
 
 FORM = Form(
     attention=_attention,
-    forward=lambda plan, one: [*exchanges(ULYSSES, one), *_passed_on(plan, one)],
-    backward=lambda plan, one: [
-        *exchanges(ULYSSES, one),
-        *hops(RING, one, 2 * plan.cp // plan.ulysses - 1),
+    forward=lambda plan, queries, keys: [
+        *exchanges(ULYSSES, queries, keys),
+        *_passed_on(plan, queries, keys),
+    ],
+    backward=lambda plan, queries, keys: [
+        *exchanges(ULYSSES, queries, keys),
+        *hops(RING, keys, 2 * plan.cp // plan.ulysses - 1),
     ],
     recomputed=_passed_on,
     heads_over="ulysses",

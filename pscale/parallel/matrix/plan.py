@@ -121,6 +121,7 @@ def _cuts(case: Case) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the sizes of the model that ranks share evenly, each with axes that cut it."""
     scheme = scheme_of(case.plan)
     yield "heads", scheme.inside.columns
+    yield "kv_heads", scheme.inside.columns  # 0 divides, as heads do
     for partition in (scheme.into, scheme.out_of):
         yield "width", partition.rows
         yield "width", partition.columns
@@ -246,7 +247,7 @@ def _products(name: str, case: Case, rank: int) -> list[Multiplication]:
     if name == "head":
         return [multiplication(case, rank, scheme.into, h, model.vocabulary)]
     return [
-        multiplication(case, rank, scheme.into, h, 3 * h),
+        multiplication(case, rank, scheme.into, h, h + 2 * model.key_width),
         multiplication(case, rank, scheme.out_of, h, h),
         multiplication(case, rank, scheme.into, h, model.mlp_parts * model.mlp_features),
         multiplication(case, rank, scheme.out_of, model.mlp_features, h),
