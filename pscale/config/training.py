@@ -43,7 +43,7 @@ class Model:
     """Sizes of the network; a kind without a field has one layer, no vocabulary, and so on."""
 
     kind: Literal["gpt", "moe", "block", "linear", "collectives"] = "gpt"
-    """`gpt`: decoder with an untied head; `moe`: the same with a mixture of experts; `block`: one transformer
+    """`gpt`: decoder with a head; `moe`: the same with a mixture of experts; `block`: one transformer
     block that learns a regression; `linear`: five weights of a linear equation; `collectives`: every exchange
     of the mesh and nothing else: [collectives.md](collectives.md)."""
     layers: Annotated[Parts, _DEEP] = 4
@@ -70,6 +70,8 @@ class Model:
     turned by their positions, base 10,000."""
     vocabulary: Annotated[int, Number(ge=1, le=10**7), _DEEP] = 256
     """Size of the vocabulary; text needs at least 256."""
+    tied: Annotated[bool, _DEEP] = False
+    """Whether the head is the table of the embedding: both ends of the model have it, and sum gradients."""
     dtype: Annotated[Dtype, InSuite(kinds=("",))] = "float32"  # a suite says `precision`
     experts: Annotated[Parts, _MOE] = 8
     """MLPs in each block with experts."""

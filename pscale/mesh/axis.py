@@ -34,6 +34,7 @@ class Tag(IntEnum):
     BLOCK = 4  # of a matrix, on its way round a grid
     CLOCK = 5
     WAITS = 6
+    TIED = 7  # gradients of weights that two stages have
 
 
 class Pending(Protocol):

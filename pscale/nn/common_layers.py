@@ -47,6 +47,23 @@ class Linear:
         return product(dy, self.weight.data.T, self.buffers)
 
 
+class TransposedLinear(Linear):
+    """x @ weight.T: (..., features) to (..., tokens), for a table of tokens (Press and Wolf, 2017)."""
+
+    def __init__(self, weight: Param, *, buffers: Buffers):
+        super().__init__(weight, buffers=buffers)
+
+    def forward(self, x: Array) -> tuple[Array, Array]:
+        """Return the product; keeps the input."""
+        return product(x, self.weight.data.T, self.buffers), x
+
+    def backward(self, dy: Array, x: Array) -> Array:
+        """Add to the gradient of the table."""
+        self.weight.add_product(rows_of(dy).T, rows_of(x))
+        del x  # its memory is that of the result, unless somebody else keeps it
+        return product(dy, self.weight.data, self.buffers)
+
+
 class BiasGelu:
     """GELU(x + bias).
 

@@ -12,7 +12,7 @@ from pscale.nn.routing import capacity, has_experts, room
 
 
 def unit_parameters(model: Model) -> list[tuple[str, int]]:
-    """Return the units in forward order with their numbers of parameters."""
+    """Return the units in forward order with their numbers of parameters; a tied table is in two."""
     h = model.width
     norm = h * (1 + has_shifts(model))
     mlp = mlp_weights(model) + model.bias * (model.mlp_parts * model.mlp_features + h)
@@ -48,7 +48,8 @@ def mlp_weights(model: Model) -> int:
 
 def parameters(model: Model) -> int:
     """Return the number of parameters; for `gpt` L (12 h^2 + 13 h) + 2 V h + s h + 2 h."""
-    return sum(count for _, count in unit_parameters(model))
+    units = sum(count for _, count in unit_parameters(model))
+    return units - model.tied * model.vocabulary * model.width
 
 
 def model_flops(model: Model, sequences: int) -> int:

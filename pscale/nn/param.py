@@ -75,7 +75,8 @@ class Param:
     `layer` and `name` (unique within the layer) choose the random numbers, `sync` names the axes of the mesh
     over which the gradient is a partial sum, `decay` says whether weight decay applies, `cut` which part of
     the whole this is; without it, all. `matrices` counts those of a hidden layer that lie side by side in its
-    columns: three for q, k and v, none in the embedding and the head.
+    columns: three for q, k and v, none in the embedding and the head. Of a `tied` one there is another copy,
+    of the same name: gradients of both are to be added.
     """
 
     data: Array
@@ -97,6 +98,7 @@ class Param:
         self.draw, self.sync, self.decay, self.cut, self.matrices = draw, sync, decay, cut, matrices
         self.size = math.prod(shape)
         self.whole = cut.whole if cut else shape
+        self.tied = False
         self.stale = False  # the gradient belongs to an earlier step
         self.claim: Callable[[], None] | None = None  # gives a stale gradient memory, if it has none
         self.deferred: list[Callable[[], None]] | None = None  # to which products go that are done later

@@ -76,6 +76,9 @@ def calls(case: Case, rank: int) -> list[Call]:
     elif plan.compression == "none":
         parts = (part for part in sharding.tensor_groups(case, rank) if part.sync)
         made += [call for part in parts for call in _reduction(case, part, rank)]
+    if plan.pp > 1:
+        parts = (part for part in sharding.tensor_groups(case, rank) if part.tied)
+        made += [call for part in parts for call in _tied(case, part, rank)]
     if case.asks_for_norm and (span := spanned(plan.sizes, different)):
         made.append(Call(axis=axis_name(span), verb="all_reduce", sent_bytes=8, wide=True))
     return made
@@ -92,6 +95,17 @@ def _scattered_windows(case: Case, rank: int) -> list[Call]:
     sent = sharding.sequences(case) * (case.model.sequence + 1) * case.plan.batch_parts
     is_root = place(case.plan.sizes, rank, *span) == 0
     return [Call(axis=axis_name(span), verb="scatter", sent_bytes=sent if is_root else 0, count=count)]
+
+
+def _tied(case: Case, part: sharding.TensorGroup, rank: int) -> list[Call]:
+    """Predict the exchange of the summed gradients of a table between the first stage and the last."""
+    plan, shared = case.plan, part.sharing(case.plan)
+    shards = Shards(size=part.parameters, parts=math.prod(plan.sizes[axis] for axis in shared))
+    sent_bytes = shards.count(place(plan.sizes, rank, *shared)) * sharding.gradient_bytes(case)
+    return [
+        Call(axis="pp", verb="send", sent_bytes=sent_bytes, wide=sharding.upcasts(case)),
+        Call(axis="pp", verb="receive", sent_bytes=0),
+    ]
 
 
 def _reduction(case: Case, part: sharding.TensorGroup, rank: int) -> list[Call]:

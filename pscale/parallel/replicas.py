@@ -33,10 +33,14 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Parameters that are summed over the same axis and cut by the same axes, unit by unit."""
+    """Parameters that are summed over the same axis and cut by the same axes, unit by unit.
+
+    Those that are `tied` make a group of their own, which is dealt out alike at both ends.
+    """
 
     sync: tuple[str, ...]
     cut: tuple[str, ...]
+    tied: bool
     units: dict[int, list[Param]]
 
     @property
@@ -66,11 +70,12 @@ def square_norm(held: Iterable[tuple[NDArray[np.floating], int]], axis: Axis) ->
 
 def grouped(units: Sequence[Sequence[Param]], mesh: Mesh) -> list[Group]:
     """Sort the parameters of this rank's units into groups, in one order on every rank of an axis."""
-    groups: dict[tuple[tuple[str, ...], tuple[str, ...]], Group] = {}
+    groups: dict[tuple[tuple[str, ...], tuple[str, ...], bool], Group] = {}
     span = cache(partial(spanned, mesh.sizes))  # axes are few, parameters very many
     for number, params in enumerate(units):
         for param in params:
             sync, cut = span(param.sync), span(param.cut.axes if param.cut else ())
-            group = groups.setdefault((sync, cut), Group(sync=sync, cut=cut, units={}))
+            key, new = (sync, cut, param.tied), Group(sync=sync, cut=cut, tied=param.tied, units={})
+            group = groups.setdefault(key, new)
             group.units.setdefault(number, []).append(param)
     return list(groups.values())

@@ -35,6 +35,7 @@ class Tensor:
     sync: tuple[str, ...]
     cut: tuple[str, ...]
     matrices: int = 0
+    tied: bool = False
 
     @property
     def size(self) -> int:
@@ -48,6 +49,7 @@ class TensorGroup:
 
     sync: tuple[str, ...]
     cut: tuple[str, ...]
+    tied: bool
     tensors: dict[int, list[Tensor]]
 
     @cached_property
@@ -127,12 +129,13 @@ def tensor_groups(case: Case, rank: int) -> Sequence[TensorGroup]:
 @lru_cache(maxsize=16)  # every strategy asks the same of a case
 def _tensor_groups(model: Model, plan: Plan, rank: int) -> Sequence[TensorGroup]:
     case, sizes = Case(suite="", label="", ranks=plan.ranks, model=model, plan=plan), plan.sizes
-    found: dict[tuple[tuple[str, ...], tuple[str, ...]], TensorGroup] = {}
+    found: dict[tuple[tuple[str, ...], tuple[str, ...], bool], TensorGroup] = {}
     span = cache(partial(spanned, sizes))  # axes are few, tensors very many
     for number, name in enumerate(units(case, rank)):
         for tensor in tensors(name, case, rank):
             sync, cut = span(tensor.sync), span(tensor.cut)
-            part = found.setdefault((sync, cut), TensorGroup(sync=sync, cut=cut, tensors={}))
+            new = TensorGroup(sync=sync, cut=cut, tied=tensor.tied, tensors={})
+            part = found.setdefault((sync, cut, tensor.tied), new)
             part.tensors.setdefault(number, []).append(tensor)
     return tuple(found.values())
 
@@ -170,7 +173,8 @@ def tensors(name: str, case: Case, rank: int) -> Iterator[Tensor]:
         case "linear":
             yield tensor(Partition(), scheme.outside, h, 1)
         case "embedding":
-            yield tensor(scheme.table, scheme.outside, model.vocabulary, h)
+            table = tensor(scheme.table, scheme.outside, model.vocabulary, h)
+            yield replace(table, tied=model.tied)
             if model.positions == "learned":
                 yield tensor(scheme.positions, scheme.outside, model.sequence, h)
         case "block":
@@ -192,7 +196,10 @@ def tensors(name: str, case: Case, rank: int) -> Iterator[Tensor]:
             yield from vectors(int(model.bias))
         case "head":
             yield from vectors(norm)
-            yield tensor(scheme.into, scheme.outside, h, model.vocabulary)
+            if model.tied:
+                yield replace(tensor(scheme.table, scheme.outside, model.vocabulary, h), tied=True)
+            else:
+                yield tensor(scheme.into, scheme.outside, h, model.vocabulary)
         case "collectives":
             return
         case _:

@@ -115,6 +115,11 @@ def check(case: Case) -> None:
             raise PlanError(
                 f"{name} {value} does not divide by tp {tp}; {fits} would, or {name} {multiples(value, tp)}"
             )
+    if model.tied and case.plan.embedding == "column":
+        raise PlanError(
+            "embedding column cuts the table by features, and a tied head needs its parts by tokens; "
+            "embedding row would work, or tied false"
+        )
     if model.kind in ("gpt", "moe") and model.vocabulary < tp:
         raise PlanError(
             f"vocabulary {model.vocabulary} leaves some of tp {tp} ranks without a token; "

@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 from numpy.typing import DTypeLike
 
 from pscale.config import Case
 from pscale.config.axes import ALL_AXES, PARAMETER_AXES, SETS
-from pscale.mesh.axis import Axis, Mesh
-from pscale.nn.buffers import Array, zeros
+from pscale.mesh.axis import Axis, Mesh, Tag
+from pscale.nn.buffers import Array, Buffers, zeros
 from pscale.nn.dtypes import dtype_of
 from pscale.nn.offload.storage import Storage
 from pscale.nn.optimizers import WEIGHT, make_optimizer
@@ -79,11 +80,13 @@ class ParameterGroup:
         self._memory = _Memory(units, case)
         counting, different = mesh.sizes if shares else PARAMETER_AXES, {"pp", *group.cut, *shared}
         copies = math.prod(mesh.sizes.get(each, 1) for each in counting if each not in different)
+        copies *= 1 + group.tied
         made = zip(units, self._memory.weights(), self._memory.gradients(mesh.axis(*sets)), strict=True)
         self.pieces = [
             Piece(unit=unit, weights=weights, gradients=gradients, copies=copies)
             for unit, weights, gradients in made
         ]
+        self.tied = group.tied
         self.by_unit = dict(zip(group.units, self.pieces, strict=True)) if shares else {}
         grad, shapes = self.pieces[0].gradients.own, [param.shape for param in group.params]
         self._compressed = make_compressed(plan, grad, shapes, self._replicas)
@@ -204,6 +207,13 @@ class Replicas:
         self._different = mesh.axis(*(ALL_AXES if case.plan.zero else PARAMETER_AXES))
         self.updates = 0
         self._reducing: list[Gradients] = []  # of the unit that ran backward last
+        self._tied = [
+            end
+            for group in self._groups
+            for piece in (group.pieces if group.tied else ())
+            for end in np.split(piece.gradients.own, len(piece.unit.params))
+        ]
+        self._stages, self._arrived = mesh.axis("pp"), Buffers()
         self._moving: list[Weights | Gradients] = []
         self._order: list[int] = []  # units in the order of their gathers in a step
         self._place = 0  # in that order
@@ -273,6 +283,23 @@ class Replicas:
             piece.gradients.finish()
         for group in self._groups:
             group.reduction.finish()
+        if self._tied:
+            self._tie()
+
+    def _tie(self) -> None:
+        """Add up the gradients of both ends of a table: of two units, or of the first and the last stage."""
+        mine, *others = self._tied
+        if others:
+            mine += others[0]
+            np.copyto(others[0], mine)
+            return
+        other = self._arrived.take(mine.shape, mine.dtype)
+        partner = self._stages.size - 1 - self._stages.rank
+        arriving = self._stages.start_receive(other, partner, Tag.TIED)
+        leaving = self._stages.start_send(mine, partner, Tag.TIED)
+        arriving.wait()
+        leaving.wait()
+        mine += other
 
     def square_norm(self) -> float:
         """Return the squared norm of the whole model's gradient."""
@@ -328,7 +355,7 @@ class Replicas:
                 kinds[kind] += memory.held * memory.own.itemsize
                 kinds["exchange"] += memory.padding * memory.own.itemsize
         kinds["optimizer"] = sum(state.nbytes for group in self._groups for state in group.optimizer.state)
-        kinds["exchange"] += sum(group.exchange_bytes for group in self._groups)
+        kinds["exchange"] += sum(group.exchange_bytes for group in self._groups) + self._arrived.total_bytes
         return kinds
 
     def _prefetch(self) -> None:

@@ -13,7 +13,7 @@ from pscale.config import Model, Plan
 from pscale.mesh.axis import Mesh
 from pscale.nn.attention import Rotary, turns
 from pscale.nn.buffers import Buffers
-from pscale.nn.common_layers import BiasGelu, Linear, Positions, SwiGlu, Tokens
+from pscale.nn.common_layers import BiasGelu, Linear, Positions, SwiGlu, Tokens, TransposedLinear
 from pscale.nn.dtypes import dtype_of
 from pscale.nn.experts import ExpertLinear, Mixture
 from pscale.nn.layer import Chain, First, Layer, Residual, Stateless
@@ -65,9 +65,8 @@ class Units:
 
     def embedding(self, number: int) -> Layer:
         """Return the embedding of tokens and positions; tensor ranks hold rows or columns of the first."""
-        C, draw, make = self.model.width, normal(DEVIATION), self._parameters(number).make
         by_rows = self.plan.embedding == "row" or self.tensor.size == 1
-        token = make("token", (self.model.vocabulary, C), draw, split=0 if by_rows else 1)
+        token = self._table(split=0 if by_rows else 1)
         first = self._vocabulary().start if by_rows else 0
         join = ColumnsToSlices if self.sliced else GatherFromTensorAxis
         runs: Sequence[slice] = self.layout.runs(self.context.rank)
@@ -77,7 +76,8 @@ class Units:
         joined = self._reduce() if by_rows else join(self.tensor, buffers=self.buffers)
         if self.model.positions == "rope":
             return Chain(looked_up, joined)
-        position = make("position", (self.model.sequence, C), draw)
+        shape, draw = (self.model.sequence, self.model.width), normal(DEVIATION)
+        position = self._parameters(number).make("position", shape, draw)
         return Chain(looked_up, joined, Positions(position, runs=runs, buffers=self.buffers))
 
     def block(self, number: int) -> Layer:
@@ -117,6 +117,9 @@ class Units:
     def head(self, number: int) -> Layer:
         """Return the final norm and the product that makes logits."""
         own, C = self._parameters(number), self.model.width
+        if self.model.tied:
+            logits = self._of_common(TransposedLinear(self._table(split=0), buffers=self.buffers))
+            return Chain(own.norm("norm", C, self.buffers), logits)
         weight = own.matrix("head.weight", C, self.model.vocabulary, split=1, hidden=False)
         return Chain(own.norm("norm", C, self.buffers), self._column_parallel(weight))
 
@@ -134,6 +137,13 @@ class Units:
         if self.sliced:
             return SlicedTargets(loss, partial(sequence.slice_of, axis=axis))
         return tensor.ReplicatedLoss(loss, axis)
+
+    def _table(self, split: int) -> Param:
+        """Return a copy of the table of tokens, that of unit 0 by name, of which tensor ranks cut a dim."""
+        shape = self.model.vocabulary, self.model.width
+        token = self._parameters(0).make("token", shape, normal(DEVIATION), split=split)
+        token.tied = self.model.tied
+        return token
 
     def _parameters(self, number: int) -> Parameters:
         return Parameters(model=self.model, plan=self.plan, mesh=self.mesh, unit=number)
@@ -211,7 +221,10 @@ class Units:
 
     def _column_parallel(self, weight: Param, bias: Param | None = None) -> Layer:
         """Return a product with a weight cut by columns, of what tensor ranks have in common."""
-        linear = Linear(weight, bias, buffers=self.buffers)
+        return self._of_common(Linear(weight, bias, buffers=self.buffers))
+
+    def _of_common(self, linear: Linear) -> Layer:
+        """Return a product whose input is what tensor ranks have in common, or their slices of it."""
         if self.sliced:
             return sequence.GatheredLinear(linear, self.tensor, buffers=self.buffers)
         return Chain(tensor.CopyToTensorAxis(self.tensor, buffers=self.buffers), linear)

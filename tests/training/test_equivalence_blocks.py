@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from plans import TEXT, assert_is_serial, multiplied, name, on_plan
+from plans import TEXT, assert_is_serial, each_rank, multiplied, name, on_plan
 
 from pscale.config import Data, Matrix, Plan
 from pscale.parallel.recompute import executed_flops
@@ -31,6 +32,7 @@ CASES = {
     )
     for key, fields in MODELS.items()
 }
+TIED = {"tied": replace(CASES["llama"], model=replace(CASES["llama"].model, tied=True, vocabulary=25))}
 MIXTURES = {
     key: replace(case, model=replace(case.model, kind="moe", experts=4, top_k=2))
     for key, case in CASES.items()
@@ -60,6 +62,59 @@ MOE = [Plan(ep=2, tp=2), Plan(ep=2, cp=2, zero=3, checkpoint="full"), Plan(ep=2,
 @pytest.mark.parametrize(("key", "plan"), RUNS, ids=name)
 def test_every_plan_is_the_serial_run_and_calls_what_is_predicted(key, plan, folder):
     assert_is_serial(CASES[key], plan, folder)
+
+
+ENDS = [
+    Plan(),
+    Plan(dp=2, tp=2, sp=True, bucket_bytes=4096),
+    Plan(pp=2, dp=2),
+    Plan(pp=2, tp=2, schedule="zero-bubble", reduction="gather-broadcast", dp=2),
+    Plan(dp=2, zero=1, cp=2, offload="optimizer"),
+    Plan(pp=2, dp=3, zero=2),
+    Plan(pp=2, dp=2, zero=3, tp=2, sp=True),
+    Plan(dp=4, shard=2, zero=3),
+]
+
+
+@pytest.mark.parametrize("plan", ENDS, ids=name)
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+def test_gradients_of_both_ends_of_a_tied_table_meet(plan, optimizer, folder):
+    case = replace(TIED["tied"], train=replace(TIED["tied"].train, optimizer=optimizer))
+    assert_is_serial(case, plan, folder)
+
+    def copies(trainer, _):
+        trainer.step(0)
+        return [value.copy() for param, value in trainer.replicas.weights() if param.tied]
+
+    if plan.tp == 1:
+        tables = [table for rank in each_rank(case, plan, folder, copies) for table in rank]
+        assert len(tables) >= 2
+        for table in tables[1:]:
+            np.testing.assert_array_equal(table, tables[0])
+
+
+def test_a_tied_table_has_the_gradients_of_the_embedding_and_of_the_head(folder):
+    def ends(trainer):
+        named = {param.name: param for unit in trainer.stage.units for param in unit.layer.params}
+        return named["token"], named["head.weight"]
+
+    def apart(trainer, _):
+        table, head = ends(trainer)
+        head.data[...] = table.data.T
+        trainer.forward_backward(0)
+        return trainer.losses[0], table.grad + head.grad.T
+
+    def tied(trainer, _):
+        trainer.forward_backward(0)
+        return trainer.losses[0], next(grad for param, grad in trainer.replicas.gradients() if param.tied)
+
+    case = TIED["tied"]
+    [(loss, expected)] = each_rank(
+        replace(case, model=replace(case.model, tied=False)), Plan(), folder, apart
+    )
+    [(same, found)] = each_rank(case, Plan(), folder, tied)
+    assert same == pytest.approx(loss, rel=1e-12)
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-15)
 
 
 @pytest.mark.parametrize("plan", [Plan(tp=2), Plan(cp=2, tp=2), Plan(cp=2, context="all-gather")], ids=name)

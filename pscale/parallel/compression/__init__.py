@@ -62,6 +62,11 @@ def check(case: Case) -> None:
         raise PlanError(
             f"model.kind collectives has no gradients for compression {kind}; compression none works"
         )
+    if case.model.tied:
+        raise PlanError(
+            f"compression {kind} would hold back other gradients of a tied table at either end; "
+            "compression none or tied false works"
+        )
     if kind != "topk":
         return
     # Ranks of other stages hold other layers, and the first of other axes hold the most of a layer.

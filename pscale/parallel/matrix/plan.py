@@ -57,6 +57,10 @@ def _check_plan(case: Case) -> None:
         )
     if kind == "moe":
         raise PlanError(f"{grid} cuts whole MLPs, and kind moe has experts instead; kind gpt would work")
+    if case.model.tied:
+        raise PlanError(
+            f"{grid} has the blocks of the table on other ranks than those of the head; tied false would work"
+        )
     for axis in WITHIN_LAYERS:
         if (degree := plan.degrees[axis]) > 1:
             raise PlanError(
