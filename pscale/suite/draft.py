@@ -196,7 +196,11 @@ def _values(suite: Suite, point: Point) -> dict[str, Any]:
         *groups, last = setting.field.split(".")
         holder = values
         for depth, group in enumerate(groups, start=1):
-            kinds = {"kind": suite.resolved[group]["kind"]} if group in ("model", "data") else {}
+            kinds = (
+                {"kind": suite.resolved[group]["kind"]}
+                if group in ("model", "data") and group not in holder and last != "like"
+                else {}
+            )
             if (path := (*groups[:depth],)) not in own:
                 holder[group] = dict(holder.get(group, kinds))
                 own.add(path)

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
 from pscale import config
-from pscale.config import Data, Ghost, Inject, Jitter, Launch, Model, Plan, Require, Timing, Train, Workload
-from pscale.config.choices import MOST_RANKS, Dtype, NonEmpty, Number, OneOf, PositiveInt, Scaling, Text
+from pscale.config import Data, Ghost, Inject, Jitter, Launch, Plan, Require, Timing, Train, Workload
+from pscale.config.choices import (
+    MOST_RANKS,
+    Dtype,
+    InSuite,
+    NonEmpty,
+    Number,
+    OneOf,
+    PositiveInt,
+    Published,
+    Scaling,
+    Text,
+)
 from pscale.config.metrics import METRICS, conversion, unit_of
 
 MOST_REPEATS = 1000
@@ -114,6 +126,50 @@ class References:
 
     suite: str = ""  # that they are about
     expect: tuple[Expect, ...] = ()
+
+
+def _gpt(layers: int, width: int, heads: int, sequence: int, **others: Any) -> dict[str, Any]:
+    sizes = {"layers": layers, "width": width, "heads": heads, "sequence": sequence}
+    return {"kind": "gpt", **sizes, **others}
+
+
+_GPT = {"vocabulary": 50257, "tied": True}
+_LLAMA = {"norm": "rmsnorm", "bias": False, "mlp": "swiglu", "positions": "rope"}
+_IMAGES = {"sequence": 1023, "vocabulary": 512}  # of 32 x 32 pixels, in 512 colours
+PUBLISHED: Mapping[str, Mapping[str, Any]] = {
+    "gpt2": _gpt(12, 768, 12, 1024, **_GPT),  # Radford et al., 2019
+    "gpt2-xl": _gpt(48, 1600, 25, 1024, **_GPT),
+    "gpt3-175b": _gpt(96, 12288, 96, 2048, **_GPT),  # Brown et al., 2020
+    "llama-2-7b": _gpt(
+        32, 4096, 32, 4096, mlp_width=11008, vocabulary=32000, **_LLAMA
+    ),  # Touvron et al., 2023
+    "llama-2-70b": _gpt(80, 8192, 64, 4096, kv_heads=8, mlp_width=28672, vocabulary=32000, **_LLAMA),
+    "llama-3-8b": _gpt(32, 4096, 32, 8192, kv_heads=8, mlp_width=14336, vocabulary=128256, **_LLAMA),  # 2024
+    "llama-3-70b": _gpt(80, 8192, 64, 8192, kv_heads=8, mlp_width=28672, vocabulary=128256, **_LLAMA),
+    "mixtral-8x7b": {  # Jiang et al., 2024
+        **_gpt(32, 4096, 32, 32768, kv_heads=8, mlp_width=14336, vocabulary=32000, **_LLAMA),
+        "kind": "moe",
+        "experts": 8,
+        "top_k": 2,
+        "every": 1,
+    },
+    "mingpt-10m": _gpt(12, 256, 8, **_IMAGES),
+    "mingpt-19m": _gpt(24, 256, 8, **_IMAGES),
+    "mingpt-26m": _gpt(32, 256, 8, **_IMAGES),
+    "mingpt-102m": _gpt(32, 512, 8, **_IMAGES),
+    "mingpt-152m": _gpt(48, 512, 8, **_IMAGES),
+    "mingpt-203m": _gpt(64, 512, 8, **_IMAGES),
+    "mingpt-808m": _gpt(64, 1024, 32, **_IMAGES),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model(config.Model):
+    """Sizes of the network; a kind without a field has one layer, no vocabulary, and so on."""
+
+    like: Annotated[Published, InSuite(kinds=("gpt", "moe"))] = "none"
+    """Kind and sizes of a published model, which fields beside it override:
+    [published models](#published-models)."""
 
 
 @dataclass(frozen=True, kw_only=True)

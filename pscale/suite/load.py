@@ -122,7 +122,7 @@ def load_suite(
     return Suite(
         **{name: fields[name] for name in ("name", "title", "scaling")},
         given=document.text,
-        resolved=_for_json({name: value for name, value in fields.items() if name != "extends"}),
+        resolved=_for_json({name: value for name, value in fields.items() if name != "extends"}, document),
         repeat=counted + uncounted,
         uncounted=uncounted,
         auto=auto,
@@ -133,9 +133,14 @@ def load_suite(
     )
 
 
-def _for_json(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return fields with parameters as results keep them, in the workload and in the sweep."""
-    workload = fields["workload"]
+def _for_json(fields: dict[str, Any], document: Document) -> dict[str, Any]:
+    """Return fields with parameters as results keep them, in the workload and in the sweep.
+
+    Those of a model that is like a published one are as written: a sweep may name another one.
+    """
+    workload, model = fields["workload"], fields["model"]
+    if model.get("like", "none") != "none":
+        model = {name: without_text(value) for name, value in document.values["model"].items()}
     params = params_of(fields)
     kept = {name: stored(value) for name, value in workload["params"].items()}
 
@@ -147,7 +152,8 @@ def _for_json(fields: dict[str, Any]) -> dict[str, Any]:
         is_param = (full_name(name, params) or "").startswith(PARAMS)
         return stored(values) if is_param else without_text(values)
 
-    return {**fields, "workload": {**workload, "params": kept}, "sweep": swept(fields["sweep"])}
+    workload = {**workload, "params": kept}
+    return {**fields, "model": model, "workload": workload, "sweep": swept(fields["sweep"])}
 
 
 def _expect_problems(fields: Mapping[str, Any]) -> Iterator[Problem]:

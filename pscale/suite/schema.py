@@ -49,7 +49,7 @@ from pscale.suite.fields import (
     fields_of_any_kind,
     kinds_of,
 )
-from pscale.suite.file import File, Precision
+from pscale.suite.file import PUBLISHED, File, Precision
 
 # The kind of data that fits a kind of model, where a suite does not say.
 DATA_OF = {"gpt": "text", "moe": "text", "block": "synthetic", "linear": "linear", "collectives": "synthetic"}
@@ -283,6 +283,15 @@ def _defaults_that_fit(file: Any) -> Any:
     return file
 
 
+def _as_published(file: Any) -> Any:
+    """Fill in the sizes of the model that the suite's is like."""
+    model = file.get("model") if isinstance(file, dict) else None
+    if not isinstance(model, dict) or "like" not in model:
+        return file
+    sizes = PUBLISHED.get(str(model["like"]), {"kind": "gpt"})
+    return {**file, "model": {**sizes, **model}}
+
+
 @cache  # cases share what nobody changes
 def _usual_data(kind: str) -> Any:
     return model_of(Data, kind).model_validate({"kind": kind})
@@ -306,7 +315,10 @@ _RULES: dict[type, dict[str, Any]] = {
     Workload: {"patterns": model_validator(mode="before")(_few_patterns)},
     Plan: {"rest": model_validator(mode="after")(_rest_of_the_ranks)},
     Precision: {"number": model_validator(mode="before")(_no_number)},
-    File: {"defaults": model_validator(mode="after")(_defaults_that_fit)},
+    File: {
+        "published": model_validator(mode="before")(_as_published),
+        "defaults": model_validator(mode="after")(_defaults_that_fit),
+    },
 }
 
 
