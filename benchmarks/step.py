@@ -138,6 +138,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--kernels", choices=("auto", "fused", "numpy"), default="auto")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--warmup", type=int, default=2)
+    parser.add_argument("--llama", action="store_true", help="a Llama-like block: four queries of a key")
     parser.add_argument("--goal", type=float, help="share of the peak that a step should reach")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     shape = {"batch": 8, "layers": 4, "width": 512, "heads": 8, "sequence": 256, "vocabulary": 256}
@@ -146,10 +147,17 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _llama(args: argparse.Namespace) -> dict[str, Any]:
+    """Return what differs in Llama's block, with as many weights in the MLP as one of GELU has."""
+    inside = 8 * args.width // 3 // 32 * 32
+    block = {"norm": "rmsnorm", "bias": False, "positions": "rope", "mlp": "swiglu", "mlp_width": inside}
+    return block | {"kv_heads": max(1, args.heads // 4)}
+
+
 def main() -> None:
     args = options()
     sizes = {name: getattr(args, name) for name in ("layers", "width", "heads", "sequence", "vocabulary")}
-    model = Model(kind="gpt", dtype="float32", **sizes)
+    model = Model(kind="gpt", dtype="float32", **sizes, **(_llama(args) if args.llama else {}))
     if subprocess.run([args.torch_python, "-c", "import torch"], capture_output=True, check=False).returncode:
         sys.exit(
             f"{args.torch_python} has no PyTorch: pip install '.[torch]', or name one with --torch-python"

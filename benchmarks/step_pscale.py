@@ -31,7 +31,7 @@ class Runner:
         params = [unit.layer.params for unit in self.stage.units]
         case = Case(suite="step", label="plain", model=model, train=train)
         self.replicas = Replicas(params, mesh, case)
-        self.replicas.fill(case.train.seed)
+        self.replicas.fill(case.train.seed, lambda _: None)
         random = np.random.default_rng(2)
         self.x, self.targets = random.integers(0, model.vocabulary, (2, batch, model.sequence))
 

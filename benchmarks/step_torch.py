@@ -16,20 +16,52 @@ from torch.nn import functional
 Tensor = torch.Tensor
 
 
+def norm_of(model: dict[str, Any]) -> nn.Module:
+    if model["norm"] == "rmsnorm":
+        return nn.RMSNorm(model["width"], eps=1e-5)
+    return nn.LayerNorm(model["width"], bias=model["bias"])
+
+
+def turned(x: Tensor) -> Tensor:
+    """Return heads (B, H, T, width) turned by their positions."""
+    half, kind = x.shape[-1] // 2, torch.float64
+    wave = 10_000.0 ** -(torch.arange(half, dtype=kind) / half)
+    angles = torch.outer(torch.arange(x.shape[-2], dtype=kind), wave)
+    cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    a, b = x.split(half, dim=-1)
+    return torch.cat([a * cosine - b * sine, b * cosine + a * sine], dim=-1)
+
+
 class Block(nn.Module):
-    def __init__(self, width: int, heads: int):
+    def __init__(self, model: dict[str, Any]):
         super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        width, bias = model["width"], model["bias"]
+        self.turns, self.gated = model["positions"] == "rope", model["mlp"] == "swiglu"
+        self.heads = model["kv_heads"] or model["heads"]
+        self.queries = model["heads"] // self.heads
+        inside = model["mlp_width"] or 4 * width
+        self.norm1, self.norm2 = norm_of(model), norm_of(model)
+        self.qkv = nn.Linear(width, width + 2 * width // self.queries, bias=bias)
+        self.projection = nn.Linear(width, width, bias=bias)
+        self.up, self.down = (
+            nn.Linear(width, inside * (1 + self.gated), bias=bias),
+            nn.Linear(inside, width, bias=bias),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         B, T, C = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(B, T, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        heads = self.qkv(self.norm1(x)).view(B, T, self.queries + 2, self.heads, -1)
+        *queries, k, v = heads.permute(2, 0, 3, 1, 4)
+        q = torch.stack(queries, dim=2).flatten(1, 2)  # those of a key together
+        if self.turns:
+            q, k = turned(q), turned(k)
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.queries > 1)
         x = x + self.projection(y.transpose(1, 2).reshape(B, T, C))
-        return x + self.down(functional.gelu(self.up(self.norm2(x)), approximate="tanh"))
+        inside = self.up(self.norm2(x))
+        if self.gated:
+            gate, up = inside.chunk(2, dim=-1)
+            return x + self.down(functional.silu(gate) * up)
+        return x + self.down(functional.gelu(inside, approximate="tanh"))
 
 
 class Gpt(nn.Module):
@@ -37,13 +69,15 @@ class Gpt(nn.Module):
         super().__init__()
         width = model["width"]
         self.token = nn.Embedding(model["vocabulary"], width)
-        self.position = nn.Embedding(model["sequence"], width)
-        self.blocks = nn.ModuleList(Block(width, model["heads"]) for _ in range(model["layers"]))
-        self.norm = nn.LayerNorm(width)
+        self.position = nn.Embedding(model["sequence"], width) if model["positions"] == "learned" else None
+        self.blocks = nn.ModuleList(Block(model) for _ in range(model["layers"]))
+        self.norm = norm_of(model)
         self.head = nn.Linear(width, model["vocabulary"], bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        x = self.token(tokens) + self.position.weight[: tokens.shape[1]]
+        x = self.token(tokens)
+        if self.position is not None:
+            x = x + self.position.weight[: tokens.shape[1]]
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))
@@ -52,20 +86,20 @@ class Gpt(nn.Module):
         """Return the parameters under pscale's names, and whether pscale has the transpose."""
         named = {
             "embedding/token": (self.token.weight, False),
-            "embedding/position": (self.position.weight, False),
+            "embedding/position": (getattr(self.position, "weight", None), False),
             "head/norm.gain": (self.norm.weight, False),
-            "head/norm.bias": (self.norm.bias, False),
+            "head/norm.bias": (getattr(self.norm, "bias", None), False),
             "head/head.weight": (self.head.weight, True),
         }
         for index, block in enumerate(self.blocks):
             for name, norm in (("attention.norm", block.norm1), ("mlp.norm", block.norm2)):
                 named[f"block.{index}/{name}.gain"] = (norm.weight, False)
-                named[f"block.{index}/{name}.bias"] = (norm.bias, False)
+                named[f"block.{index}/{name}.bias"] = (getattr(norm, "bias", None), False)
             for name in ("qkv", "projection", "up", "down"):
                 linear = getattr(block, name)
                 named[f"block.{index}/{name}.weight"] = (linear.weight, True)
                 named[f"block.{index}/{name}.bias"] = (linear.bias, False)
-        return named
+        return {name: held for name, held in named.items() if held[0] is not None}
 
 
 def loss_of(gpt: Gpt, x: Tensor, targets: Tensor) -> Tensor:
