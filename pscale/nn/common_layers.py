@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -119,6 +120,46 @@ class SwiGlu:
         """Multiply by the derivatives, in their place."""
         kernels.current().swiglu_backward(rows_of(dy), rows_of(slopes))
         return slopes
+
+
+@dataclass
+class Draws:
+    """Where random numbers are drawn: in a step, for sequences of the global batch from number `first` on."""
+
+    seed: int = 0
+    step: int = 0
+    first: int = 0
+
+
+class Dropout:
+    """A share of the elements of (B, T, C) set to 0, in place, the others enlarged (Srivastava et al., 2014).
+
+    Which, `draws`, `site` and an element's place in the global batch say: an array has positions `runs`,
+    features from `column` on, and sequences from `offset` times their number on. Nothing is kept.
+    """
+
+    params: Sequence[Param] = ()
+
+    def __init__(self, rate: float, site: int, draws: Draws, *, runs: Sequence[slice], buffers: Buffers):
+        self.rate, self.site, self.draws, self.buffers = rate, site, draws, buffers
+        self.positions = np.concatenate([np.arange(run.start, run.stop) for run in runs])
+        self.column = self.offset = 0
+
+    def forward(self, x: Array) -> tuple[Array, None]:
+        """Drop."""
+        return self.dropped(x, x), None
+
+    def backward(self, dy: Array, cache: None) -> Array:  # noqa: ARG002
+        """Drop the gradients of the same elements."""
+        return self.dropped(dy, dy)
+
+    def dropped(self, x: Array, out: Array) -> Array:
+        """Write the elements that are left to `out`, enlarged."""
+        draws, first = self.draws, self.draws.first + self.offset * len(x)
+        for number, (rows, left) in enumerate(zip(x, out, strict=True), first):
+            key = self.site, draws.seed, draws.step
+            kernels.current().dropout(rows, left, self.positions, self.column, number, *key, self.rate)
+        return out
 
 
 EPSILON = 1e-5

@@ -9,7 +9,7 @@ import numpy as np
 
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
-from pscale.nn.common_layers import LayerNorm
+from pscale.nn.common_layers import Dropout, LayerNorm
 from pscale.nn.kernels.tiles import rows_of
 from pscale.nn.param import Param
 
@@ -88,13 +88,13 @@ class Chain:
 
 
 class Residual:
-    """x + layers(x) + bias.
+    """x + dropout(layers(x) + bias).
 
     The bias, where there is one, is added here, not by the last layer: a sum over ranks may come between.
     """
 
-    def __init__(self, *layers: Layer, bias: Param | None = None):
-        self.branch, self.bias = Chain(*layers), bias
+    def __init__(self, *layers: Layer, bias: Param | None = None, dropout: Dropout | None = None):
+        self.branch, self.bias, self.dropout = Chain(*layers), bias, dropout
         self._after_first = Chain(*layers[1:])
         self.params: Sequence[Param] = self.branch.params if bias is None else (*self.branch.params, bias)
 
@@ -102,6 +102,10 @@ class Residual:
         """Add the branch to the stream."""
         y, caches = self.branch.forward(x)
         bias = None if self.bias is None else self.bias.data
+        if self.dropout is not None:
+            if bias is not None:
+                kernels.current().add(rows_of(y), None, bias, rows_of(y))
+            y, bias = self.dropout.dropped(y, y), None
         kernels.current().add(rows_of(y), rows_of(x), bias, rows_of(y))
         return y, caches
 
@@ -111,12 +115,16 @@ class Residual:
 
     def backward(self, dy: Array, caches: list[Any]) -> Array:
         """Send the gradient both ways."""
+        left = dy
+        if self.dropout is not None:
+            left = self.dropout.dropped(dy, self.dropout.buffers.take(dy.shape, dy.dtype))
         if self.bias is not None:
-            self.bias.add_column_sums(rows_of(dy))
-        first = self.branch.layers[0]
+            self.bias.add_column_sums(rows_of(left))
+        first, flow = self.branch.layers[0], [left]
+        del left
         if isinstance(first, LayerNorm):  # adds by the way
-            return first.backward(self._after_first.backward(dy, caches), caches.pop(), skip=dy)
-        dx: Array = self.branch.backward(dy, caches)
+            return first.backward(self._after_first.backward(flow.pop(), caches), caches.pop(), skip=dy)
+        dx: Array = self.branch.backward(flow.pop(), caches)
         kernels.current().add(rows_of(dx), rows_of(dy), None, rows_of(dx))
         return dx
 

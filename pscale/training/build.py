@@ -10,6 +10,7 @@ from typing import Any
 from pscale.config import Model, Plan
 from pscale.mesh.axis import Mesh
 from pscale.nn.buffers import Array, Buffers
+from pscale.nn.common_layers import Draws
 from pscale.nn.layer import Layer, remember
 from pscale.nn.loss import Loss
 from pscale.nn.offload.activations import ActivationOffloader
@@ -42,6 +43,7 @@ class Stage:
     loss: Loss
     buffers: Buffers
     deferred: list[Callable[[], None]]
+    draws: Draws
     routers: Sequence[RouterStats] = ()
 
 
@@ -72,6 +74,7 @@ def build(model: Model, plan: Plan, mesh: Mesh, sequences: int = 1) -> Stage:
         loss=made.loss(),
         buffers=buffers,
         deferred=_deferred(plan, units),
+        draws=made.draws,
         routers=made.routers,
     )
 

@@ -9,7 +9,7 @@ from pscale.config import Model, Plan
 from pscale.config.axes import GRID_AXES, TOKEN_AXES
 from pscale.mesh.axis import Array, Axis, Mesh
 from pscale.nn.buffers import Buffers
-from pscale.nn.common_layers import Positions, Tokens
+from pscale.nn.common_layers import Dropout, Positions, Tokens
 from pscale.nn.layer import Chain, First, Layer
 from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
 from pscale.nn.param import Draw, Param, normal
@@ -92,10 +92,12 @@ class GridUnits(Units):
         )
         tokens = Tokens(token, first=self._share(V, scheme.table.rows).start, buffers=buffers)
         here = SlicedInput(tokens, partial(self._part, rows=scheme.looked_up))
+        dropout = self._dropout(number, 0)
+        left = () if dropout is None else (dropout,)
         if self.model.positions == "rope":
-            return Chain(here, leave)
+            return Chain(here, leave, *left)
         position = make("position", (T, C), draw, scheme.positions, scheme.outside.rows)
-        return Chain(here, leave, Positions(position, runs=[slice(0, T)], buffers=buffers))
+        return Chain(here, leave, Positions(position, runs=[slice(0, T)], buffers=buffers), *left)
 
     def loss(self) -> Loss:
         """Return the loss of this rank's outputs; where several compute the same, each reports its share."""
@@ -112,6 +114,14 @@ class GridUnits(Units):
             entropy = ParallelCrossEntropy(axis, first=first, buffers=buffers)
         mine = SlicedTargets(entropy, partial(self._part, rows=scheme.inside.rows))
         return tensor.ReplicatedLoss(mine, self._repeating(scheme.inside.rows))
+
+    def _dropout(self, number: int, site: int) -> Dropout | None:
+        """Return what drops features of this rank's columns and sequences."""
+        dropout, outside = super()._dropout(number, site), self.scheme.outside
+        if dropout is not None:
+            dropout.column = self._share(self.model.width, outside.columns).start
+            dropout.offset = self._share(count(outside.rows, self.mesh.sizes), outside.rows).start
+        return dropout
 
     def _repeating(self, axes: tuple[str, ...]) -> Axis:
         """Return the ranks of the grid that compute the same where those along `axes` do not."""

@@ -25,7 +25,8 @@ def sample(folder: Path, tokens: int, *, prompt: str, temperature: float, seed: 
     Raises UsageError for a model of other data than text, ResultsError for files that are damaged.
     """
     facts = saved_state.saved_facts(folder)
-    case = replace(from_dict(Case, facts["case"]), ranks=1, plan=Plan())
+    saved = from_dict(Case, facts["case"])
+    case = replace(saved, ranks=1, plan=Plan(), model=replace(saved.model, dropout=0.0))
     if case.data.kind != "text":
         raise UsageError(
             f"{facts['folder']} has learned {case.data.kind} data; a model of text can be sampled"

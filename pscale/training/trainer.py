@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.config import Case, Train
+from pscale.config.axes import BATCH_AXES
 from pscale.data import Batches
 from pscale.data.batches import sequence_share
 from pscale.mesh.axis import Mesh
@@ -57,6 +58,7 @@ class Trainer(Generic[R]):
     train: Train
     target_weight: float  # 1 / tokens of the global batch, so that sums over ranks are means over tokens
     sharing: int  # replicas that share the batch
+    place: int  # of this one among them
     losses: NDArray[np.float64]
     expert_load: ExpertLoad
     loss_scaling: LossScaling
@@ -89,6 +91,7 @@ class Trainer(Generic[R]):
     def forward_backward(self, index: int) -> None:
         """Bring the gradients of global batch `index` together, at the scale of the loss."""
         self.loss_scaling.begin(index)
+        self.stage.draws.seed, self.stage.draws.step = self.train.seed, index
         self.replicas.start_step()
         self.boundary.start_step()
         for action in self.boundary.actions:
@@ -111,6 +114,8 @@ class Trainer(Generic[R]):
             self.replicas.update(learning_rate(self.train, index + self.start, self.sharing), factor / scale)
 
     def _act(self, index: int, action: Action) -> None:
+        sequences = self.train.batch // self.sharing
+        self.stage.draws.first = self.place * sequences + action.micro * sequences // self.train.micro_batches
         match action.kind:
             case "forward":
                 self._forward(index, action)
@@ -206,6 +211,7 @@ def assemble(
         start=start,
         target_weight=1 / (train.batch * case.model.sequence),
         sharing=plan.batch_parts,
+        place=mesh.axis(*BATCH_AXES).rank,
         losses=np.zeros(steps),
         expert_load=ExpertLoad(stage.routers, case.model, steps, copies=plan.mixture_copies),
         loss_scaling=LossScaling(make_loss_scale(case), steps, stage.routers),

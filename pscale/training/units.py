@@ -13,7 +13,16 @@ from pscale.config import Model, Plan
 from pscale.mesh.axis import Mesh
 from pscale.nn.attention import Rotary, turns
 from pscale.nn.buffers import Buffers
-from pscale.nn.common_layers import BiasGelu, Linear, Positions, SwiGlu, Tokens, TransposedLinear
+from pscale.nn.common_layers import (
+    BiasGelu,
+    Draws,
+    Dropout,
+    Linear,
+    Positions,
+    SwiGlu,
+    Tokens,
+    TransposedLinear,
+)
 from pscale.nn.dtypes import dtype_of
 from pscale.nn.experts import ExpertLinear, Mixture
 from pscale.nn.layer import Chain, First, Layer, Residual, Stateless
@@ -28,6 +37,8 @@ from pscale.parallel.sequence import SlicedInput, SlicedTargets
 from pscale.parallel.tensor import ColumnsToSlices, GatherFromTensorAxis, ParallelCrossEntropy
 from pscale.training.parameters import DEVIATION, Parameters
 
+_SITES, _EMBEDDED, _ATTENDED, _TRANSFORMED = 4, 0, 1, 2  # of dropout in a unit, and which
+
 
 class Units:
     """Makes the units of a model as this rank has them; `routers` has the statistics of its routers."""
@@ -36,6 +47,7 @@ class Units:
         self.model, self.plan, self.mesh, self.buffers = model, plan, mesh, buffers
         self.sequences = sequences
         self.routers: list[RouterStats] = []
+        self.draws = Draws()
         self.context, self.layout = mesh.axis("cp"), layout_of(model, plan)
         self.tensor = mesh.axis("tp")
         self.sliced = plan.sp and self.tensor.size > 1  # outside of cut layers, tensor ranks split the tokens
@@ -69,16 +81,16 @@ class Units:
         token = self._table(split=0 if by_rows else 1)
         first = self._vocabulary().start if by_rows else 0
         join = ColumnsToSlices if self.sliced else GatherFromTensorAxis
-        runs: Sequence[slice] = self.layout.runs(self.context.rank)
-        if self.sliced:
-            runs = runs_of(runs, self.tensor.size, self.tensor.rank)
+        runs = self._runs
         looked_up = Tokens(token, first=first, buffers=self.buffers)
         joined = self._reduce() if by_rows else join(self.tensor, buffers=self.buffers)
+        dropout = self._dropout(number, _EMBEDDED)
+        left = () if dropout is None else (dropout,)
         if self.model.positions == "rope":
-            return Chain(looked_up, joined)
+            return Chain(looked_up, joined, *left)
         shape, draw = (self.model.sequence, self.model.width), normal(DEVIATION)
         position = self._parameters(number).make("position", shape, draw)
-        return Chain(looked_up, joined, Positions(position, runs=runs, buffers=self.buffers))
+        return Chain(looked_up, joined, Positions(position, runs=runs, buffers=self.buffers), *left)
 
     def block(self, number: int) -> Layer:
         """Return attention and MLP on residual branches; the last weights start smaller in a deeper stack."""
@@ -97,10 +109,12 @@ class Units:
             *self._row_parallel(own.matrix("projection.weight", C, C, last, split=0)),
         )
         bias = own.bias("projection.bias", C)
-        attend = Residual(*interspersed(attention, self.mesh), bias=bias)
+        dropouts = [self._dropout(number, site) for site in (_ATTENDED, _TRANSFORMED)]
+        attend = Residual(*interspersed(attention, self.mesh), bias=bias, dropout=dropouts[0])
         if has_experts(self.model, number - 1):
             mixture = self._mixture(own, last)
-            return Chain(attend, Residual(own.norm("mlp.norm", C, buffers), mixture))
+            norm = own.norm("mlp.norm", C, buffers)
+            return Chain(attend, Residual(norm, mixture, dropout=dropouts[1]))
         F, parts = self.model.mlp_features, self.model.mlp_parts
         up = own.matrix("up.weight", C, parts * F, split=1, groups=parts)
         bias = own.bias("up.bias", parts * F, split=0, groups=parts)
@@ -112,7 +126,7 @@ class Units:
         down = own.matrix("down.weight", F, C, last, split=0)
         mlp = (own.norm("mlp.norm", C, buffers), *activated, *self._row_parallel(down))
         bias = own.bias("down.bias", C)
-        return Chain(attend, Residual(*interspersed(mlp, self.mesh), bias=bias))
+        return Chain(attend, Residual(*interspersed(mlp, self.mesh), bias=bias, dropout=dropouts[1]))
 
     def head(self, number: int) -> Layer:
         """Return the final norm and the product that makes logits."""
@@ -137,6 +151,19 @@ class Units:
         if self.sliced:
             return SlicedTargets(loss, partial(sequence.slice_of, axis=axis))
         return tensor.ReplicatedLoss(loss, axis)
+
+    @property
+    def _runs(self) -> Sequence[slice]:
+        """Positions of this rank's tokens between the layers."""
+        runs = self.layout.runs(self.context.rank)
+        return runs_of(runs, self.tensor.size, self.tensor.rank) if self.sliced else runs
+
+    def _dropout(self, number: int, site: int) -> Dropout | None:
+        """Return what drops features at a site of unit `number`, if anything does."""
+        if not self.model.dropout:
+            return None
+        site += _SITES * number
+        return Dropout(self.model.dropout, site, self.draws, runs=self._runs, buffers=self.buffers)
 
     def _table(self, split: int) -> Param:
         """Return a copy of the table of tokens, that of unit 0 by name, of which tensor ranks cut a dim."""

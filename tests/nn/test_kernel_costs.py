@@ -57,6 +57,10 @@ HAND = {
         *("layer_norm_backward", [of(2, 3), None, of(2), of(3), of(2, 3), of(2, 3), of(3), None], {}),
         Cost("norm", 9 * 6 + 2, 8 * (6 + 2 + 3 + 6 + 6 + 2 * 3)),
     ),
+    "dropout": (
+        *("dropout", [of(2, 9), of(2, 9), ROWS, 0, 0, 0, 0, 0, 0.1], {}),
+        Cost("elementwise", 18, 8 * (18 + 18 + 2)),
+    ),
     "rotation": (
         *("rotate", [of(2, 9), of(2, 2), of(2, 2), 2, 1], {}),
         Cost("elementwise", 6 * 2 * 2 * 2, 8 * (4 + 4 + 2 * 2 * 8)),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pscale.nn.buffers import Array
-from pscale.nn.kernels import fused, reference, tiles
+from pscale.nn.kernels import fused, philox, reference, tiles
 from pscale.nn.kernels.attention_block import (
     AttentionBlock,
     AttentionGradients,
@@ -197,6 +197,39 @@ def test_a_fused_rotation_is_that_of_numpy_and_turns_back(kernels, dtype, rows):
     a, b = x[:, 10:15], x[:, 15:20]  # the second head
     np.testing.assert_allclose(turned[:, 15:20], b * np.cos(angles) + a * np.sin(angles), **close(dtype))
     np.testing.assert_array_equal(turned[:, 30:], x[:, 30:])
+
+
+KNOWN_ANSWERS = {  # of the authors of Philox, in Random123: counter, key and words
+    ((0, 0, 0, 0), (0, 0)): "6627e8d5 e169c58d bc57ac4c 9b00dbd8",
+    ((2**32 - 1,) * 4, (2**32 - 1,) * 2): "408f276d 41c83b0e a20bc7c6 6d5451fd",
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xA4093822, 0x299F31D0),
+    ): "d16cfe09 94fdcceb 5001e420 24126ea1",
+}
+
+
+@pytest.mark.parametrize(("counter", "key"), KNOWN_ANSWERS)
+def test_random_numbers_are_those_of_philox(counter, key):
+    words = " ".join(f"{int(word):08x}" for word in philox.block(counter, key))
+    assert words == KNOWN_ANSWERS[counter, key]
+
+
+@pytest.mark.parametrize("column", [0, 3, 257])
+@pytest.mark.parametrize("width", [1, WIDTH, 700])
+def test_fused_dropout_is_that_of_numpy_and_of_any_part_of_a_row(kernels, dtype, width, column):
+    x, place = values(dtype, 5, width), {"sequence": 7, "site": 13, "seed": 2**32 - 1, "step": 5, "rate": 0.3}
+    positions = np.array([0, 1, 5, 100, 2**18 - 1])
+    both(kernels, lambda each: [dropped(each, x, positions, column=column, **place)], dtype)
+    whole = dropped(kernels, values(dtype, 5, column + width) ** 2 + 1, positions, column=0, **place)
+    part = dropped(kernels, np.ones_like(x), positions, column=column, **place)
+    np.testing.assert_array_equal(whole[:, column:] == 0, part == 0)
+
+
+def dropped(kernels: Kernels, x: Array, positions: Array, **place: float) -> Array:
+    out = np.empty_like(x)
+    kernels.dropout(x, out, positions, **place)  # type: ignore[arg-type]
+    return out
 
 
 @pytest.mark.parametrize("missing", ["", "bias", "bias and mean"])

@@ -4,7 +4,7 @@ from nn.differences import check, hand, param
 
 from pscale.nn.attention import Attention, Rotary, turns
 from pscale.nn.buffers import Array, Buffers
-from pscale.nn.common_layers import BiasGelu, LayerNorm, Linear, Positions, SwiGlu, Tokens
+from pscale.nn.common_layers import BiasGelu, Draws, Dropout, LayerNorm, Linear, Positions, SwiGlu, Tokens
 from pscale.nn.kernels.attention_block import ROWS, TILE
 from pscale.nn.kernels.tiles import TILE_BYTES
 from pscale.nn.layer import Chain, Layer, Residual
@@ -42,11 +42,16 @@ def normal(*shape: int) -> Array:
         lambda buffers: Chain(linear(buffers, 6, 5, bias=False), BiasGelu(None, buffers=buffers)),
         lambda buffers: SwiGlu(buffers=buffers),
         residual,
+        lambda buffers: Residual(
+            *(norm(buffers, 6), linear(buffers, 6, 6, bias=False)),
+            bias=param(6),
+            dropout=Dropout(0.3, 1, Draws(seed=3), runs=[slice(0, TILED)], buffers=buffers),
+        ),
         lambda buffers: Chain(residual(buffers), linear(buffers, 6, 5), BiasGelu(param(5), buffers=buffers)),
     ],
     ids=[
         *("linear", "linear without bias", "norm", "norm without bias", "rmsnorm"),
-        *("gelu", "gelu without bias", "swiglu", "residual", "chain"),
+        *("gelu", "gelu without bias", "swiglu", "residual", "residual with dropout", "chain"),
     ],
 )
 def test_gradients_are_the_slopes_and_no_memory_stays(make, rows):

@@ -7,6 +7,8 @@ import pytest
 from plans import TEXT, assert_is_serial, each_rank, multiplied, name, on_plan
 
 from pscale.config import Data, Matrix, Plan
+from pscale.nn.buffers import Buffers
+from pscale.nn.common_layers import Draws, Dropout
 from pscale.parallel.recompute import executed_flops
 
 pytestmark = pytest.mark.slow
@@ -22,6 +24,7 @@ MODELS = {
     },
     "gated": {"norm": "rmsnorm", "mlp": "swiglu", "positions": "rope"},
     "bare": {"bias": False, "mlp_width": 48, "attention": "block"},
+    "dropped": {"dropout": 0.2, "kv_heads": 2},
 }
 CASES = {
     key: replace(
@@ -55,6 +58,7 @@ RUNS = [
     *(("llama", plan) for plan in PLANS),
     *(("gated", plan) for plan in (PLANS[2], *PLANS[8:])),
     *(("bare", plan) for plan in (PLANS[2], *PLANS[8:])),
+    *(("dropped", plan) for plan in PLANS),
 ]
 MOE = [Plan(ep=2, tp=2), Plan(ep=2, cp=2, zero=3, checkpoint="full"), Plan(ep=2, pp=2, tp=2, sp=True)]
 
@@ -62,6 +66,19 @@ MOE = [Plan(ep=2, tp=2), Plan(ep=2, cp=2, zero=3, checkpoint="full"), Plan(ep=2,
 @pytest.mark.parametrize(("key", "plan"), RUNS, ids=name)
 def test_every_plan_is_the_serial_run_and_calls_what_is_predicted(key, plan, folder):
     assert_is_serial(CASES[key], plan, folder)
+
+
+def test_every_step_and_seed_and_sequence_drops_other_features():
+    masks = [_dropped(*place) for place in ((1, 0, 0), (1, 1, 0), (1, 0, 1), (2, 0, 0))]
+    for number, mask in enumerate(masks):
+        assert 0.15 < mask.mean() < 0.25
+        for other in masks[:number]:
+            assert 0.25 < (mask != other).mean() < 0.4  # as of independent draws: 2 x 0.2 x 0.8
+
+
+def _dropped(seed, step, first):
+    layer = Dropout(0.2, 5, Draws(seed, step, first), runs=[slice(0, 40)], buffers=Buffers())
+    return layer.forward(np.ones((1, 40, 50)))[0] == 0
 
 
 ENDS = [

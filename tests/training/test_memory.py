@@ -28,6 +28,7 @@ LLAMA = {
     "mlp": "swiglu",
     "mlp_width": 120,
     "positions": "rope",
+    "dropout": 0.1,
     "kv_heads": 4,
     "heads": 8,
 }

@@ -25,7 +25,7 @@
 #define WHOLE(a, b) (((a) + (b) - 1) / (b) * (b)) /* at least a */
 
 /* Changes with the arguments of any function here: a library that was built from other sources is not called. */
-enum { INTERFACE = 12 };
+enum { INTERFACE = 13 };
 
 int interface(void) { return INTERFACE; }
 
@@ -111,6 +111,37 @@ enum {
 static int newest_unit = 4;
 
 void set_newest_unit(int generation) { newest_unit = generation; }
+
+/* What random numbers are for, beside the first two parts of a counter; see philox.py. */
+struct philox {
+    uint32_t sequence, site, seed, step;
+    uint64_t threshold;
+    double scale;
+};
+
+enum { PHILOX_GROUPS = 64 }; /* of four words, drawn at once */
+
+static inline __attribute__((always_inline)) void philox_words(int64_t group, uint32_t row, struct philox of,
+                                                               uint32_t *words) {
+#pragma omp simd
+    for (int n = 0; n < PHILOX_GROUPS; n++) {
+        uint32_t a = (uint32_t)(group + n), b = row, c = of.sequence, d = of.site, left = of.seed, right = of.step;
+#pragma GCC unroll 10
+        for (int round = 0; round < 10; round++) {
+            uint64_t x = (uint64_t)0xD2511F53 * a, y = (uint64_t)0xCD9E8D57 * c;
+            a = (uint32_t)(y >> 32) ^ b ^ left;
+            b = (uint32_t)y;
+            c = (uint32_t)(x >> 32) ^ d ^ right;
+            d = (uint32_t)x;
+            left += 0x9E3779B9;
+            right += 0xBB67AE85;
+        }
+        words[4 * n] = a;
+        words[4 * n + 1] = b;
+        words[4 * n + 2] = c;
+        words[4 * n + 3] = d;
+    }
+}
 
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b) JOIN_(a, b)

@@ -246,6 +246,33 @@ void NAME(rotate)(REAL *x, const REAL *cosine, const REAL *sine, int64_t rows, i
     }
 }
 
+/* Rows at `positions` of a sequence, features from `column` on; philox.py says which element has which word. */
+VECTORISED static void NAME(dropout_rows)(const REAL *x, REAL *out, const int64_t *positions, int64_t rows,
+                                          int64_t width, int64_t column, struct philox random) {
+    uint32_t words[4 * PHILOX_GROUPS];
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t first = column / 4 * 4; first < column + width; first += 4 * PHILOX_GROUPS) {
+            int64_t from = MAX(first, column), stop = MIN(first + 4 * PHILOX_GROUPS, column + width);
+            const REAL *xs = x + row * width - column;
+            REAL *outs = out + row * width - column;
+            philox_words(first / 4, (uint32_t)positions[row], random, words);
+#pragma omp simd
+            for (int64_t i = from; i < stop; i++)
+                outs[i] = words[i - first] < random.threshold ? 0 : xs[i] * (REAL)random.scale;
+        }
+}
+
+void NAME(dropout)(const REAL *x, REAL *out, const int64_t *positions, int64_t rows, int64_t width, double column,
+                   double sequence, double site, double seed, double step, double rate) {
+    struct philox random = {(uint32_t)sequence, (uint32_t)site, (uint32_t)seed, (uint32_t)step,
+                            (uint64_t)nearbyint(rate * 4294967296.0), 1 / (1 - rate)};
+    PARALLEL {
+        int64_t first = first_row(rows, THREAD, THREADS), stop = first_row(rows, THREAD + 1, THREADS);
+        NAME(dropout_rows)(x + first * width, out + first * width, positions + first, stop - first, width,
+                           (int64_t)column, random);
+    }
+}
+
 /* Columns `first` to `stop` of rows. */
 VECTORISED static void NAME(add_columns)(REAL *table, const int64_t *rows, const REAL *x, int64_t size, int64_t count,
                                          int64_t width, int64_t first, int64_t stop) {

@@ -12,7 +12,7 @@ import numpy as np
 
 from pscale.blas import forwarding
 from pscale.nn.buffers import Array, address
-from pscale.nn.kernels import blockwise
+from pscale.nn.kernels import blockwise, philox
 from pscale.nn.kernels.attention_block import AttentionGradients, AttentionOperands, future
 from pscale.nn.kernels.costs import attention_bytes, attention_flops, kernel
 from pscale.nn.kernels.tiles import ones, scratch, tile_shape, tiles
@@ -224,6 +224,30 @@ class Kernels(Updates):
             b *= cosines
             b += again
             np.copyto(a, turned)
+
+    @kernel("elementwise", "x* positions* > out*", lambda x, **_: x.size)
+    def dropout(
+        self,
+        x: Array,
+        out: Array,
+        positions: Array,
+        column: int,
+        sequence: int,
+        site: int,
+        seed: int,
+        step: int,
+        rate: float,
+    ) -> None:
+        """Write x / (1 - rate), (rows, C), or 0 where the random number of an element is below `rate`.
+
+        That follows from seed, step and site, and from where the element is: in sequence number `sequence` of
+        the batch, at `positions`, (rows,), and from feature `column` on. `out` may be `x`.
+        """
+        features = np.arange(column, column + x.shape[1])
+        for tile in tiles(x):
+            words = philox.words(features, positions[tile, None], sequence, site, key=(seed, step))
+            np.multiply(x[tile], 1 / (1 - rate), out=out[tile])
+            out[tile][words < philox.threshold(rate)] = 0
 
     @kernel(
         "embedding", "table rows > out", lambda **_: 0, lambda rows, out, **_: rows.nbytes + 2 * out.nbytes
