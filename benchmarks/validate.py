@@ -58,8 +58,8 @@ from validate_suites import (
 )
 
 from pscale.analysis.frames import Run, load
+from pscale.cli.options import SuiteOptions
 from pscale.cli.predict import probed
-from pscale.cli.prepare import SuiteOptions
 from pscale.cli.prepare import load as load_target
 from pscale.config import Case
 from pscale.errors import PscaleError

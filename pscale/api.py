@@ -75,8 +75,7 @@ def run(
     continues.
     """
     from pscale.cli.measure_process import measure  # noqa: PLC0415 - loading a run needs none of these
-    from pscale.cli.prepare import SuiteOptions  # noqa: PLC0415
-    from pscale.cli.run import RunOptions  # noqa: PLC0415
+    from pscale.cli.options import RunOptions, SuiteOptions  # noqa: PLC0415
 
     overrides = [f"{name}={_yaml(value)}" for name, value in (set or {}).items()]
     with _file_of(suite) as path:

@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from warm_ranks import failure_of
 from whole_runs import SMALL_TEXT
 
-from pscale.cli.prepare import SuiteOptions, prepare
+from pscale.cli.options import SuiteOptions
+from pscale.cli.prepare import prepare
 from pscale.cli.verify import proof
 from pscale.config import Data, Model, Plan, Train
 from pscale.config.axes import DEGREES, GRID_AXES

@@ -25,7 +25,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from pscale.cli.app import app
+from pscale.cli.app import application
 from pscale.suite import shipped
 from pscale.suite.expand import expand
 from pscale.suite.fields import LEAVES, fields_at, full_name
@@ -38,7 +38,7 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "suites/README.md", ".github/CONTRIBUTING.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
-COMMANDS = get_command(app).commands
+COMMANDS = get_command(application()).commands
 FOREIGN = {  # options of other programs, and of pscale itself, that pages name
     *("--no-deps", "--no-binary", "--force-reinstall", "--no-cache-dir", "--user", "--upgrade", "--rounds"),
     *("--ntasks-per-node", "--exclusive", "--mpi", "--cpus-per-task", "--threads-per-core"),

@@ -8,6 +8,7 @@ import pytest
 
 from pscale.analysis.frames import load
 from pscale.analysis.timeline import traced
+from pscale.cli.options import Export
 from pscale.cli.trace import export
 
 RUN = Path(__file__).parents[1] / "reports" / "gallery" / "pipeline"
@@ -16,7 +17,7 @@ CASES = [launch.case for launch in traced(load(RUN))]
 
 @pytest.mark.parametrize("case", CASES)
 def test_everything_that_begins_ends_and_messages_match(case, tmp_path, capsys):
-    export(RUN, "otf2", case, None, None, tmp_path)
+    export(Export(path=RUN, as_format="otf2", case=case, output=tmp_path))
     anchor = capsys.readouterr().out.splitlines()[0]
     times, regions, started = defaultdict(list), defaultdict(list), defaultdict(dict)
     begun, sent, received = Counter(), defaultdict(list), defaultdict(list)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,10 +16,10 @@ from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.cli.console import new_console, say
 from pscale.cli.costs import MemoryFit
+from pscale.cli.options import Advise, RunOptions, SuiteOptions
 from pscale.cli.predict import check_probe, probed, profile_of, recorded_in
-from pscale.cli.prepare import SuiteOptions
 from pscale.cli.prepare import load as load_suite
-from pscale.cli.run import RunOptions, measure
+from pscale.cli.run import measure
 from pscale.config import Case
 from pscale.errors import LaunchError, PlanError, UsageError, writing
 from pscale.launch.machine import Machine, place
@@ -32,6 +32,7 @@ from pscale.predict.profile import Profile
 from pscale.predict.search import DRAWS, PREDICTED, Search, search
 from pscale.report.table import Column, listed, print_list, print_table
 from pscale.runs import atomic_files
+from pscale.runs.run_folders import run_folder
 from pscale.suite.derive import derived, plan_lines, work_of
 from pscale.suite.document import size_bytes
 from pscale.suite.expand import expand
@@ -55,33 +56,20 @@ _MEASURED = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class AdviseOptions:
-    """The options of the command besides the suite."""
-
-    profiled: Path  # the run to predict from
-    bare: Path | None  # a run of bare collectives
-    ranks: int
-    memory: str | None  # of a node; None: the suite's limit, else what there is
-    measure: int  # plans
-    anywhere: bool  # the run may be of another machine
-    reports: Path
-    probe: str | None = None  # for how long ranks of the best plans are run alone
-
-
-def advise(path: Path, chosen: SuiteOptions, options: AdviseOptions) -> None:
+def advise(options: Advise) -> None:
     """Print the fastest plans as predicted and, unless none is to be measured, as measured."""
-    run = load(options.profiled)
-    suite, _, target = load_suite(path, chosen)
+    options = options.but(bare=options.bare and run_folder(options.bare, options.reports))
+    run = load(run_folder(options.profiled, options.reports))
+    suite, _, target = load_suite(options.suite, options)
     machine, name = target.machine, f"{suite.name}-advice"
-    work = work_of(suite, options.ranks, machine.names(), chosen.only)
+    work = work_of(suite, options.ranks, machine.names(), options.only)
     work = replace(work, suite=name, scaling="throughput", ranks=options.ranks, base=False)
     limit_bytes = _limit(options, work, machine)
-    if options.anywhere and options.measure:
+    if options.any_machine and options.measure:
         raise UsageError("--any-machine predicts for another machine; give it with --measure 0")
     if options.measure:
         place(work, machine)  # refuses more ranks than there are cores, unless they may share them
-    profile = profile_of(run, options.bare, machine, anywhere=options.anywhere)
+    profile = profile_of(run, options.bare, machine, anywhere=options.any_machine)
     console = new_console(highlight=False)
     memory = _Memory(machine, limit_bytes)
     most = max(options.measure, SHOWN)
@@ -115,11 +103,11 @@ def advise(path: Path, chosen: SuiteOptions, options: AdviseOptions) -> None:
     say(console, f"\n{plan_lines(best)}")
 
 
-def _probe_best(result: Search, profile: Profile, target: Target, options: AdviseOptions) -> Search:
+def _probe_best(result: Search, profile: Profile, target: Target, options: Advise) -> Search:
     """Predict the best plans once more, their computing measured on ranks alone, and order all by that."""
     best, others = result.found[:_PROBED], result.found[_PROBED:]
     cases = [each.case for each in best]
-    check_probe(cases, None, options.bare, has_run=True, anywhere=options.anywhere)
+    check_probe(cases, None, options.bare, has_run=True, anywhere=options.any_machine)
     probes = probed(cases, profile, target, options.probe)
     again = [
         replace(predict(case, probes.profile_for(case), draws=DRAWS), checked_ranks=each.checked_ranks)
@@ -128,7 +116,7 @@ def _probe_best(result: Search, profile: Profile, target: Target, options: Advis
     return replace(result, found=tuple(sorted([*again, *others], key=lambda each: each.step_s.value)))
 
 
-def _limit(options: AdviseOptions, work: Case, machine: Machine) -> int:
+def _limit(options: Advise, work: Case, machine: Machine) -> int:
     """Return the memory of a node in bytes; 0 where it is not known."""
     if options.memory is None:
         return work.launch.memory_limit_bytes or machine.memory_bytes
@@ -185,7 +173,7 @@ def _refuse_none(result: Search, work: Case, memory: _Memory) -> None:
 
 
 def _write(
-    suite: Suite, best: Sequence[Prediction], options: AdviseOptions, name: str
+    suite: Suite, best: Sequence[Prediction], options: Advise, name: str
 ) -> tuple[Path, list[Prediction]]:
     """Write the suite that measures the best plans; return it, and all plans by the labels of a suite."""
     folder = options.reports / name
@@ -226,7 +214,7 @@ def _print_predicted(result: Search, predictions: Sequence[Prediction], console:
     print_list("Notes", lines[: 2 + result.ended + _MOST_NOTES], console)
 
 
-def _measure(file: Path, predictions: Sequence[Prediction], options: AdviseOptions, console: Console) -> Case:
+def _measure(file: Path, predictions: Sequence[Prediction], options: Advise, console: Console) -> Case:
     """Measure the suite of the best plans, print what came of it, and return the fastest."""
     console.file.flush()  # what is said of launches comes after it
     progress = new_console(stderr=True)

@@ -15,7 +15,7 @@ from pscale.analysis.findings import Findings
 from pscale.analysis.frames import Run, load, records
 from pscale.cli import fail, tell
 from pscale.cli.console import new_console
-from pscale.cli.options import percentage
+from pscale.cli.options import Check, Compare, percentage
 from pscale.errors import FAILED, UNDECIDED, ResultsError, UsageError, writing
 from pscale.report.brief import write_changed
 from pscale.report.comparison import comparison_document, comparison_sheet
@@ -24,25 +24,26 @@ from pscale.report.markup import summary
 from pscale.report.table import Table, print_table
 from pscale.report.topics.problems import expectations, failures, missing_launches
 from pscale.runs.atomic_files import to_json
+from pscale.runs.run_folders import run_folder
 
 _CONDITIONS = ("slower", "faster", "undecided", "missing")
 _CONDITION = re.compile(r"(?P<answer>[a-z]+)(?::(?P<percent>[0-9]+(?:\.[0-9]+)?)%)?")
 
 
-def check(
-    path: Path,
-    *,
-    reference_files: Sequence[Path] = (),
-    junit: Path | None = None,
-    as_format: str = "terminal",
-) -> int:
+def check(options: Check) -> int:
     """Say what holds of all that is expected of a run; returns 1 if something does not or a case failed.
 
     Returns 6 if nothing is known to fail, and the intervals leave something open or nothing is expected.
     """
-    findings = Findings(_expected(load(path), reference_files), predict=None)
-    if junit is not None:
-        _write(junit, render_junit(findings))
+    folder, files = run_folder(options.path, options.reports), options.reference or []
+    as_format = "json" if options.as_json else options.as_format
+    if options.update:
+        if options.junit or as_format != "terminal" or len(files) > 1:
+            raise UsageError("--update writes one file and checks nothing; --reference FILE names it")
+        return _update(folder, files[0] if files else None)
+    findings = Findings(_expected(load(folder), files), predict=None)
+    if options.junit is not None:
+        _write(options.junit, render_junit(findings))
     if as_format == "json":
         document = {
             "run": findings.run,
@@ -72,7 +73,7 @@ def _outcome(findings: Findings) -> str:
     return "passed" if findings.passed else "UNDECIDED" if findings.undecided else "FAILED"
 
 
-def update(path: Path, file: Path | None) -> int:
+def _update(path: Path, file: Path | None) -> int:
     """Write what a run measured as references for later ones; returns 1 if there was nothing to write."""
     findings = Findings(load(path), predict=None)
     target = file or Path(f"{findings.suite or 'pscale'}.reference.yaml")
@@ -159,17 +160,19 @@ _WORST = (0, UNDECIDED, FAILED)
 _GATES = {0: "passed", UNDECIDED: "UNDECIDED", FAILED: "FAILED"}
 
 
-def compare(a: Path, b: Path | None, as_format: str, fail_if: Sequence[str], relevant: str | None) -> int:
+def compare(options: Compare) -> int:
     """Print run B, or A's other variants, against run A, and return the exit code.
 
     It is 1 if a condition of `fail_if` holds, 6 if that is undecided or no case was compared.
     """
+    a, b = run_folder(options.a, options.reports), options.b and run_folder(options.b, options.reports)
+    as_format = options.as_format
     if b is not None and a.resolve() == b.resolve():
         raise UsageError(
             f"A and B are the same run, {a}; name another run: SUITE~1 is the one before the newest"
         )
-    conditions = [condition(text) for text in fail_if]
-    least = _relevant(relevant, conditions)
+    conditions = [condition(text) for text in options.fail_if or ()]
+    least = _relevant(options.relevant, conditions)
     comparison = compare_runs(load(a), load(b), least) if b else variants(load(a), least)
     code, why = _gate(comparison, conditions)
     if why:

@@ -13,7 +13,7 @@ from pscale.analysis.frames import load
 from pscale.analysis.history import RELEVANT, SuiteHistory, accepting, entries_of, is_worse, suite_history
 from pscale.cli import tell
 from pscale.cli.console import new_console
-from pscale.cli.options import percentage
+from pscale.cli.options import History, percentage
 from pscale.errors import FAILED, UNDECIDED, ResultsError, UsageError, writing
 from pscale.report.comparison import FORMAT, history_document, history_sheet
 from pscale.runs import history as files
@@ -21,12 +21,6 @@ from pscale.runs.atomic_files import to_json
 from pscale.runs.run_folders import run_folder
 
 _CODES = {"slower": FAILED, "undecided": UNDECIDED, "faster": 0, "equal": 0}
-
-
-def add(paths: Sequence[str], folder: Path, reports: Path) -> None:
-    """Add runs, by default the newest, to the histories of their suites."""
-    for path in [run_folder(Path(each), reports) for each in paths] or [run_folder(None, reports)]:
-        tell(added(path, folder))
 
 
 def added(path: Path, folder: Path) -> str:
@@ -44,23 +38,23 @@ def added(path: Path, folder: Path) -> str:
     return f"{file}: {len(new)} of {len(measured)} cases of {measured[0].run} added{left}"
 
 
-def history(
-    words: Sequence[str],
-    folder: Path,
-    as_format: str,
-    *,
-    check: bool = False,
-    accept: str | None = None,
-    cases: Sequence[str] = (),
-    relevant: str | None = None,
-) -> int:
-    """Show the histories of suites; returns what a check answers, else 0.
+def history(options: History) -> int:
+    """Show the histories of suites, or add runs to them; returns what a check answers, else 0.
 
     `accept` is a reason to accept newest levels as normal: those of `cases`, or all that are worse.
     """
+    words, accept, cases = options.words or [], options.accept, options.cases or []
+    folder, check, as_format = options.folder, options.check, options.as_format
+    if words[:1] == ["add"]:
+        if check or accept is not None or cases:
+            raise UsageError("'pscale history add' only adds runs; --check and --accept take a suite")
+        runs = [run_folder(Path(word), options.reports) for word in words[1:]]
+        for path in runs or [run_folder(None, options.reports)]:
+            tell(added(path, folder))
+        return 0
     if len(words) > 1:
         raise UsageError(f"name one suite, or none for all: got {', '.join(words)}")
-    least = RELEVANT if relevant is None else percentage("--relevant", relevant)
+    least = RELEVANT if options.relevant is None else percentage("--relevant", options.relevant)
     suites = list(words) or files.suites(folder)
     if cases and accept is None:
         raise UsageError("--case names what --accept takes for normal; give --accept REASON with it")

@@ -12,7 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pscale.cli.console import new_console
-from pscale.cli.run import RunOptions, published, tell_briefly
+from pscale.cli.options import Import, RunOptions
+from pscale.cli.run import published, tell_briefly
 from pscale.config import Case, to_document
 from pscale.config.metrics import conversion
 from pscale.config.workload import IMPORTED, Printed, number, with_text
@@ -40,21 +41,6 @@ _UNKNOWN = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Columns:
-    """Which columns of a table mean what, as the command line names them."""
-
-    ranks: str
-    time: str
-    threads: str | None = None
-    params: Sequence[str] = ()  # NAME=COLUMN
-    metrics: Sequence[str] = ()
-    unit: str | None = None  # of the time
-    weak: bool = False
-    work: str | None = None
-    name: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Launch:
     """One line of the table: which case it is of, and what it measured."""
 
@@ -66,15 +52,16 @@ class _Launch:
     metrics: Mapping[str, str]
 
 
-def import_table(file: Path, columns: Columns, reports: Path, *, reported: bool) -> int:
+def import_table(columns: Import) -> int:
     """Write the run of a table and report it; return the exit code."""
+    file = columns.table
     table = _Table(file)
     launches = _launches(table, columns)
     unit = columns.unit or _unit_of(columns.time) or "s"
     if conversion(unit, "s") is None:
         raise UsageError(f"--unit: '{unit}' is not a unit of time; expected one such as s, ms, min or h")
     cases, document = _planned(file, columns, launches, unit)
-    journal = Journal.create(reports, document["suite"]["name"], document)
+    journal = Journal.create(columns.reports, document["suite"]["name"], document)
     repeats = dict.fromkeys(cases, 0)
     for index, launch in enumerate(launches):
         key = _key(launch)
@@ -82,7 +69,7 @@ def import_table(file: Path, columns: Columns, reports: Path, *, reported: bool)
         repeats[key] += 1
     journal.note(Closed())
     answers: list[Answer] = []
-    options = RunOptions(reports=reports, report=reported)
+    options = RunOptions(reports=columns.reports, report=columns.report)
     code = published(journal, options, new_console(stderr=True), answers)
     tell_briefly(answers)
     return code
@@ -149,11 +136,11 @@ def _unit_of(name: str) -> str:
     return (match[1] or match[2]) if match else ""
 
 
-def _launches(table: _Table, columns: Columns) -> list[_Launch]:
+def _launches(table: _Table, columns: Import) -> list[_Launch]:
     ranks, time = table.place("--ranks", columns.ranks), table.place("--time", columns.time)
     threads = table.place("--threads", columns.threads) if columns.threads else None
-    params = _named(table, "--param", columns.params)
-    metrics = _named(table, "--metric", columns.metrics)
+    params = _named(table, "--param", columns.param or ())
+    metrics = _named(table, "--metric", columns.metric or ())
     launches = []
     for line, row in table.rows:
         cells = row + [""] * (len(table.names) - len(row))
@@ -206,11 +193,11 @@ def _key(launch: _Launch) -> tuple[Any, ...]:
 
 
 def _planned(
-    file: Path, columns: Columns, launches: Sequence[_Launch], unit: str
+    file: Path, columns: Import, launches: Sequence[_Launch], unit: str
 ) -> tuple[dict[tuple[Any, ...], Case], dict[str, Any]]:
     """Return the cases of the table by what their lines share, and the document of their run."""
     points = {_key(each): {"ranks": each.ranks, "threads": each.threads, **each.params} for each in launches}
-    metrics = [word.partition("=") for word in columns.metrics]
+    metrics = [word.partition("=") for word in columns.metric or ()]
     figures = {
         _TIME: {"csv": file.name, "column": columns.time, "unit": unit, "better": "lower"},
         **{
@@ -251,7 +238,7 @@ def _planned(
     return dict(zip(points, cases, strict=True)), document
 
 
-def _write(journal: Journal, case: Case, numbers: tuple[int, int], launch: _Launch, columns: Columns) -> None:
+def _write(journal: Journal, case: Case, numbers: tuple[int, int], launch: _Launch, columns: Import) -> None:
     """Write the row of a launch; one without a time that is a number has failed."""
     repeat, index = numbers
     figures = {_TIME: launch.time, **launch.metrics}

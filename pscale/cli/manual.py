@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from typer.main import get_command
 
 from pscale import __version__, errors
-from pscale.cli.app import EXAMPLES, app, example_lines
+from pscale.cli.app import application, example_lines
+from pscale.cli.options import COMMANDS
 from pscale.config.choices import MOST, AnyValue, Bytes, Number, OneOf, Text
 from pscale.config.metrics import METRICS
 from pscale.runs.run_events import KINDS
@@ -56,7 +57,7 @@ class Entry:
 
 def entries() -> list[Entry]:
     """Return pscale itself, then its commands, those of a group together, in the order of help."""
-    root: Any = get_command(app)
+    root: Any = get_command(application())
     commands = root.commands.values()
     groups = list(dict.fromkeys(command.rich_help_panel for command in commands))
     grouped = [each for group in groups for each in commands if each.rich_help_panel == group]
@@ -69,7 +70,7 @@ def entries() -> list[Entry]:
 def _command_entry(command: Any) -> Entry:
     arguments = [each for each in command.params if each.param_type_name == "argument"]
     names = [_argument(each) if each.required else f"[{_argument(each)}]" for each in arguments]
-    examples = EXAMPLES[command.name]
+    examples = COMMANDS[command.name].examples
     return _entry(command, f"pscale {command.name}", command.rich_help_panel, names, examples)
 
 

@@ -18,8 +18,7 @@ from pscale.launch import isolated_process
 from pscale.launch.outcome import signal_name
 
 if TYPE_CHECKING:
-    from pscale.cli.prepare import SuiteOptions
-    from pscale.cli.run import RunOptions
+    from pscale.cli.options import RunOptions, SuiteOptions
 
 
 def measure(path: Path, suite_options: SuiteOptions, options: RunOptions, *, quiet: bool) -> Path:

@@ -21,7 +21,7 @@ from pscale.analysis.text import size_of
 from pscale.cli import tell
 from pscale.cli.console import new_console
 from pscale.cli.costs import EMPTY_PROCESS_BYTES
-from pscale.cli.prepare import SuiteOptions
+from pscale.cli.options import Predict
 from pscale.cli.prepare import load as load_suite
 from pscale.config import Case, to_dict
 from pscale.errors import LaunchError, PlanError, ResultsError, SuiteError, UsageError, writing
@@ -45,6 +45,7 @@ from pscale.predict.trust import replays, sentences
 from pscale.report.predictions import print_outlook, write_page
 from pscale.runs import predictions as records
 from pscale.runs.atomic_files import to_json
+from pscale.runs.run_folders import run_folder
 from pscale.simulator.network import Network
 from pscale.suite.derive import resized, unlimited
 from pscale.suite.document import duration_s
@@ -59,33 +60,19 @@ _TIMES = {"": 1.0, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _RANKS = re.compile(r"[0-9]{1,9}(,[0-9]{1,9}){0,99}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class PredictOptions:
-    """What is asked besides the suite."""
-
-    profiled: Path | None  # the run to predict from
-    probe: str | None = None  # for how long kinds of ranks are run alone
-    bare: Path | None  # a run of bare collectives
-    network: Path | None
-    engine: str
-    ranks: str | None
-    draws: int
-    tokens: str | None
-    price: float | None
-    anywhere: bool  # the run may be of another machine
-    as_json: bool
-
-
-def predict(path: Path, chosen: SuiteOptions, reports: Path, options: PredictOptions) -> None:
+def predict(options: Predict) -> None:
     """Predict the cases of a suite, record and print it, and write its page into the suite's folder."""
+    reports = options.reports
     goal = _tokens(options.tokens)
     if options.price is not None and goal is None:
         raise UsageError("--price is the cost of training on --tokens; add them, such as --tokens 1.4T")
     network = Network(tiers=load_network(options.network)) if options.network else None
-    run = load(options.profiled) if options.profiled else None
-    suite, cases, target = _cases(path, chosen, options.ranks)
+    run = load(run_folder(options.profiled, reports)) if options.profiled else None
+    suite, cases, target = _cases(options)
     if any(case.workload.command for case in cases):
-        raise UsageError(f"{path} has a workload: only the steps of pscale's own trainer can be predicted")
+        raise UsageError(
+            f"{options.suite} has a workload: only the steps of pscale's own trainer can be predicted"
+        )
     profile = _profile(run, cases, options, target.machine)
     probes = probed(cases, profile, target, options.probe)
     with new_console(stderr=True).status(f"predicting {len(cases)} cases …"):
@@ -128,41 +115,43 @@ def _tokens(text: str | None) -> float | None:
     return float(found[1]) * _TIMES[found[2]]
 
 
-def _profile(run: Run | None, cases: Sequence[Case], options: PredictOptions, here: Machine) -> Profile:
+def _profile(run: Run | None, cases: Sequence[Case], options: Predict, here: Machine) -> Profile:
     """Return the profile of the run, if there is any, with bare collectives."""
+    bare = run_folder(options.bare, options.reports) if options.bare else None
     if options.probe is None and run is None:
         raise UsageError("nothing to predict from: name a traced run, --from RUN, or give --probe 30s")
     if options.probe is not None:
-        check_probe(cases, options.network, options.bare, has_run=run is not None, anywhere=options.anywhere)
+        check_probe(cases, options.network, bare, has_run=run is not None, anywhere=options.any_machine)
     if run is not None:
-        return profile_of(run, options.bare, here, anywhere=options.anywhere)
+        return profile_of(run, bare, here, anywhere=options.any_machine)
     profile = empty_profile(here.host, here.cpu_model, here.cores)
-    return profile.beside(load(options.bare)) if options.bare else profile
+    return profile.beside(load(bare)) if bare else profile
 
 
-def _cases(path: Path, chosen: SuiteOptions, ranks: str | None) -> tuple[Suite, Sequence[Case], Target]:
+def _cases(options: Predict) -> tuple[Suite, Sequence[Case], Target]:
     """Return the suite and its cases; with `ranks` on so many each, on a machine that has the cores."""
+    ranks = options.ranks
     if ranks is None:
-        suite, _, target = load_suite(path, chosen, submits=False)
-        return suite, expand(suite, target.machine.names(), chosen.only).cases, target
+        suite, _, target = load_suite(options.suite, options, submits=False)
+        return suite, expand(suite, target.machine.names(), options.only).cases, target
     if not _RANKS.fullmatch(ranks):
         raise UsageError(f"--ranks '{ranks[:40]}': expected numbers such as 4096,1048576")
     sizes = [int(each) for each in ranks.split(",")]
-    suite, target = _sized(path, chosen, sizes)
+    suite, target = _sized(options, sizes)
     names = {**target.machine.names(), **unlimited(max(sizes))}
-    return suite, expand(suite, names, chosen.only).cases, target
+    return suite, expand(suite, names, options.only).cases, target
 
 
-def _sized(path: Path, chosen: SuiteOptions, sizes: Sequence[int]) -> tuple[Suite, Target]:
+def _sized(options: Predict, sizes: Sequence[int]) -> tuple[Suite, Target]:
     """Load a suite on other numbers of ranks, whether it sweeps them or not."""
     listed = f"[{', '.join(map(str, sizes))}]"
     option = f"--ranks {','.join(map(str, sizes))}"
     for override in (f"sweep.ranks={listed}", f"ranks={sizes[0]}" if len(sizes) == 1 else ""):
         if not override:
             continue
-        options = replace(chosen, overrides=[*chosen.overrides, Override(override, option)])
+        changed = options.but(overrides=[*(options.overrides or []), Override(override, option)])
         try:
-            suite, _, target = load_suite(path, options, submits=False)
+            suite, _, target = load_suite(options.suite, changed, submits=False)
         except SuiteError as error:
             failed = error
         else:

@@ -11,38 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pscale.cli.costs import MemoryFit, memory_fits, refusals
+from pscale.cli.options import SuiteOptions
 from pscale.config import Case, Launch, to_document
 from pscale.errors import UsageError
 from pscale.launch.target import Target, find_target
 from pscale.suite.document import Document
 from pscale.suite.expand import expand
-from pscale.suite.load import Auto, Expectation, Override, Site, Suite, find_site, load_suite
+from pscale.suite.load import Auto, Expectation, Site, Suite, find_site, load_suite
 from pscale.suite.shipped import suite_file
 
 if TYPE_CHECKING:
     from pscale.launch.launcher import Launcher
-
-
-@dataclass(frozen=True, kw_only=True)
-class SuiteOptions:
-    """What the command line says of a suite."""
-
-    overrides: Sequence[str] = ()
-    only: str | None = None
-    site: str | None = None
-    folder: Path | None = None  # where sites.yaml and files are; None: beside the suite
-
-
-def effort(budget: str | None, *, quick: bool, precise: bool) -> list[str]:
-    """Return the overrides of a suite that stand for how long to measure."""
-    if quick and (precise or budget):
-        raise UsageError("--quick is a budget of 30 s; give it without --budget and --precise")
-    time = budget or ("30s" if quick else "1h" if precise else None)
-    if time is None:
-        return []
-    option = f"--budget {budget}" if budget else "--quick" if quick else "--precise"
-    precisely = ("known_to=1%", "max_repeats=1000") if precise else ()
-    return [Override(text, option) for text in ("repeat=auto", f"budget={time}", *precisely)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +94,7 @@ def load(
     folder = options.folder or (source.parent if isinstance(source, Path) else Path())
     site = find_site(options.site, folder, socket.gethostname())
     file = suite_file(source) if isinstance(source, Path) else source
-    suite = load_suite(file, options.overrides, site, options.folder)
+    suite = load_suite(file, options.overrides or (), site, options.folder)
     asked = {
         name: suite.resolved["launch"][name] for name in ("scheduler", "hosts", "partition", "constraint")
     }

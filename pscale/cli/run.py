@@ -9,7 +9,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,8 @@ from pscale.cli import tell
 from pscale.cli.console import new_console, say
 from pscale.cli.costs import expected_s
 from pscale.cli.launches import Rounds, end_of, needed, planned, settle
-from pscale.cli.prepare import PreparedSuite, SuiteOptions, prepare
+from pscale.cli.options import HISTORY, Run, RunOptions, SuiteOptions
+from pscale.cli.prepare import PreparedSuite, prepare
 from pscale.cli.progress import STATUS_STYLES, Known, LaunchProgress, end_line
 from pscale.cli.workload_tables import watching
 from pscale.config import Case
@@ -32,7 +32,7 @@ from pscale.launch.command import Command, command
 from pscale.launch.doctor import other_work, wait_until_idle
 from pscale.launch.job_manager import JobManager
 from pscale.launch.jobs import PlannedJob, open_jobs, plan_jobs
-from pscale.launch.journal import Journal, fingerprint, key_of, newest_unfinished
+from pscale.launch.journal import Journal, are_alike, key_of, newest_unfinished
 from pscale.launch.launcher import Launcher
 from pscale.launch.machine import Machine
 from pscale.launch.outcome import signal_name
@@ -44,7 +44,6 @@ from pscale.runs.atomic_files import to_json
 from pscale.runs.run_events import Closed, Opened, record_of
 from pscale.runs.step_counter import counting
 from pscale.runs.store import compact
-from pscale.suite.document import Document
 
 _STDOUT = Path("-")
 REPORTER = "pscale.cli.report"  # in a process of its own
@@ -52,25 +51,15 @@ _SMALL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # releases more of the memory 
 _FINE = frozenset(STATUS_STYLES)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """Where runs are kept, which one to continue, and how far to go."""
-
-    reports: Path
-    new: bool = False
-    folder: Path | None = None
-    wait: bool = True
-    report: bool = True
-    dry_run: bool = False
-    wait_idle: bool = False
-    record: Path | None = None  # the folder of histories that the run is added to
-    events: Path | None = None  # the file of the run's events, `-` for standard output
-
-
-def run(sources: Sequence[Path | Document], suite_options: SuiteOptions, options: RunOptions) -> int:
+def run(options: Run) -> int:
     """Run suites one after another, all checked before the first process starts; return the exit code."""
-    suites = [prepare(source, suite_options) for source in sources]
-    if options.folder and len(suites) > 1:
+    chosen = options.but(overrides=[*options.settings, *(options.overrides or [])])
+    return run_suites([prepare(source, chosen) for source in options.suites], options)
+
+
+def run_suites(suites: Sequence[PreparedSuite], options: RunOptions) -> int:
+    """Run suites that are prepared; return the exit code."""
+    if options.run and len(suites) > 1:
         raise UsageError("--run names the folder of one run; give one suite with it")
     if options.dry_run:
         for text in (text for suite in suites for text in dry_run(suite, options.reports)):
@@ -181,7 +170,7 @@ def _run_submitted(
         for manager in managers:
             manager.journal.finish()
             say(console, detached(manager.journal))
-            if options.record is not None:
+            if options.record:
                 say(console, f"when it has ended: pscale history add '{manager.journal.folder}'")
     return code
 
@@ -226,16 +215,13 @@ def _write_events(journal: Journal, path: Path, console: Console) -> None:
 def _opened(suite: PreparedSuite, options: RunOptions, console: Console) -> Journal:
     """Return the run to continue, or a new one."""
     document = suite.document()
-    wanted = fingerprint(document)
-    if options.folder:
-        journal = Journal.open(options.folder)
-        if fingerprint(journal.document) != wanted:
-            raise UsageError(
-                f"{options.folder} is a run of another suite, or of this one with other settings"
-            )
+    if options.run:
+        journal = Journal.open(options.run)
+        if not are_alike(journal.document, document):
+            raise UsageError(f"{options.run} is a run of another suite, or of this one with other settings")
         return journal
     name = suite.suite.name
-    found = None if options.new else newest_unfinished(options.reports, name, wanted)
+    found = None if options.new else newest_unfinished(options.reports, name, document)
     if found is None:
         return Journal.create(options.reports, name, document)
     done = len(found.finished())
@@ -251,11 +237,11 @@ def published(journal: Journal, options: RunOptions, console: Console, answers: 
     """
     journal.finish()
     code = _reported(journal, options, console, answers)
-    if options.record is not None and code != INTERRUPTED:
+    if options.record and code != INTERRUPTED:
         from pscale.cli.history import added
 
         try:
-            say(console, added(journal.folder, options.record))
+            say(console, added(journal.folder, HISTORY))
         except ResultsError as error:
             say(console, f"pscale: {error}")
             return FAILED

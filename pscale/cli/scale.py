@@ -8,13 +8,14 @@ import select
 import shlex
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pscale.cli import tell
-from pscale.cli.prepare import SuiteOptions, load
-from pscale.cli.run import RunOptions, run
+from pscale.cli.options import Scale, SuiteOptions
+from pscale.cli.prepare import load, prepare
+from pscale.cli.run import run_suites
+from pscale.config import Launch
 from pscale.config.expressions import names_in
 from pscale.config.workload_command import launched_program, why_nested
 from pscale.errors import PlanError, UsageError
@@ -35,29 +36,14 @@ _LARGEST_DEFAULT = 1 << 20
 _TIME, _RATE = "time", "rate"  # the figures of --step-time and --rate
 _RATE_UNIT = re.compile(r"([A-Za-z]\w*/[A-Za-z]+)[^\w)]*\(|\)(?:\\s[*+]?|\s)*([A-Za-z]\w*/[A-Za-z]+)")
 _TITLE = 80  # characters
+_LAUNCH = ("bind", "launcher", "oversubscribe", "warmup")  # options that are fields of that group
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScaleOptions:
-    """What the command line says of a study."""
-
-    ranks: str | None = None
-    weak: bool = False
-    settings: Sequence[str] = ()
-    step_time: str | None = None
-    metrics: Sequence[str] = ()
-    work: str | None = None
-    rate: str | None = None
-    watch: bool = True
-    threads: int = 1
-    launch: Mapping[str, Any] = field(default_factory=dict)  # fields of that group
-    effort: Sequence[str] = ()  # `repeat`, `budget` and their like
-    site: str | None = None
-    save: Path | None = None
-
-
-def scale(program: Sequence[str], options: ScaleOptions, run_options: RunOptions) -> int:
+def scale(options: Scale) -> int:
     """Measure how a program scales; return the exit code. With `save`, write the suite and run nothing."""
+    program = options.program
+    if not program:
+        raise UsageError("name a program: pscale scale --ranks 1,2,4 -- ./a.out")
     if options.rate and (options.step_time or options.work):
         raise UsageError("--rate stands for --step-time and --work; give it without these")
     if why_nested(program):
@@ -72,11 +58,11 @@ def scale(program: Sequence[str], options: ScaleOptions, run_options: RunOptions
     if options.save is not None:
         _save(document, suite_options, options.save, {**target.machine.names(), "cores": 1 << 40})
         return 0
-    if not options.launch.get("oversubscribe"):
+    if not options.oversubscribe:
         _check_cores(ranks, options.threads, cores, target.machine.host)
     if _standard_input() == "":
         tell("standard input is an open pipe, which launches do not read; name a file, `< FILE`")
-    return run([document], suite_options, run_options)
+    return run_suites([prepare(document, suite_options)], options)
 
 
 def _refusal(program: Sequence[str]) -> str:
@@ -127,11 +113,11 @@ def _save(document: Document, options: SuiteOptions, path: Path, machine: Mappin
 class _Study:
     """The suite of one program: values of a file, and the option that each is from."""
 
-    def __init__(self, program: Sequence[str], options: ScaleOptions, ranks: Sequence[int]):
+    def __init__(self, program: Sequence[str], options: Scale, ranks: Sequence[int]):
         self._options = options
         self._label = f"-- {shlex.join(program)}"
         self._places: dict[tuple[str | int, ...], Place] = {}
-        self._settings = dict(_setting(text) for text in options.settings)
+        self._settings = dict(_setting(text) for text in options.values or ())
         self._params: dict[str, Any] = {}
         self._sweep: dict[str, Any] = {"ranks": list(ranks)}
         self._figures: dict[str, Any] = {}
@@ -144,6 +130,9 @@ class _Study:
     def document(self) -> Document:
         """Return the suite as `pscale run` reads it from a file."""
         options, name = self._options, _suite_name(self._program)
+        launch = {
+            field: value for field in _LAUNCH if (value := getattr(options, field)) != getattr(Launch, field)
+        }
         workload: dict[str, Any] = {"command": self._command}
         workload |= {"stdin": file} if (file := _standard_input()) else {}
         workload |= {"params": self._params} if self._params else {}
@@ -161,12 +150,12 @@ class _Study:
             **({"threads": options.threads} if options.threads > 1 else {}),
             "workload": workload,
             "sweep": self._sweep,
-            **({"launch": dict(options.launch)} if options.launch else {}),
+            **({"launch": launch} if launch else {}),
         }
         self._place("workload", option=self._label)
         self._place("workload", "work", option="--work")
         document = Document(values=values, places={}, text="")
-        for text in (*options.effort, *self._fields):
+        for text in (*options.settings, *self._fields):
             document = overridden(document, text)
         text = suite_text(document.values, f"pscale scale … {self._label}")
         return document_of(text, {**document.places, **self._places})
@@ -185,7 +174,7 @@ class _Study:
             unit = "match" if _groups(regex) == 2 else (match[1] or match[2]) if match else "1/s"
             self._figures[_RATE] = {"regex": regex, "unit": unit, "better": "higher"}
             self._place("workload", "figures", _RATE, option="--rate")
-        for text in self._options.metrics:
+        for text in self._options.metric or ():
             option = f"--metric {text}"
             if not (match := _METRIC.fullmatch(text)):
                 form = "name=REGEX or name=@FILE:PATH, such as 'error=error: (\\S+)'"

@@ -18,7 +18,8 @@ from rich.text import Text
 from pscale.analysis.text import clean, plural, rough, size_of
 from pscale.cli.console import new_console, say
 from pscale.cli.costs import MemoryFit, expected_s, memory_fits
-from pscale.cli.prepare import SuiteOptions, load
+from pscale.cli.options import Init, Sample, Schema, Show, SuiteOptions, Suites
+from pscale.cli.prepare import load
 from pscale.config import JOINT, Case, to_dict, to_document
 from pscale.config.metrics import MEMORY_KINDS as KINDS
 from pscale.config.workload_command import arguments
@@ -41,35 +42,22 @@ _TOO_LARGE = "▲"
 _BEFORE_LABELS_BREAK = 2  # of these go before labels take several lines
 
 
-def show(
-    path: Path,
-    chosen: SuiteOptions,
-    reports: Path,
-    *,
-    as_json: bool,
-    memory: bool,
-    schedule: bool,
-    figure: Path | None,
-) -> None:
-    """Print the cases of the suite at `path`; earlier runs in `reports` tell how long they take.
-
-    With `memory` also what the fullest rank holds by kind, with `schedule` what the stages of pipelines do,
-    which is drawn into the file `figure`, if there is to be one.
-    """
-    suite, _, target = load(path, chosen)
-    here = target.machine
-    cases = expand(suite, here.names(), chosen.only).cases
+def show(options: Show) -> None:
+    """Print the cases of a suite; earlier runs tell how long they take."""
+    suite, _, target = load(options.suite, options)
+    here, reports, figure = target.machine, options.reports, options.figure
+    cases = expand(suite, here.names(), options.only).cases
     if any(case.workload.command for case in cases):
-        if memory or schedule or figure:
+        if options.memory or options.schedule or figure:
             raise UsageError("--memory, --schedule and --figure are of training; this suite has a workload")
-        _show_programs(suite, cases, target, reports.absolute() / suite.name / "RUN", as_json=as_json)
+        _show_programs(suite, cases, target, reports.absolute() / suite.name / "RUN", as_json=options.as_json)
         return
     if figure is not None:
         draw(cases, figure, suite.title or suite.name)
     found = memory_fits(cases, here)
     fits = [found[case.id] for case in cases]
     seconds = expected_s(fits, here, reports / suite.name)
-    if as_json:
+    if options.as_json:
         rows = [{**_document(fit), "expected_launch_s": seconds[fit.case.id]} for fit in fits]
         print(to_json({"suite": suite.name, **_often(suite), "cases": rows}))
         return
@@ -78,9 +66,9 @@ def show(
     console.print(_title(suite), highlight=False)
     console.print(f"{_heading(suite, cases)}: {_time(suite, started_s)}", highlight=False)
     _show_cases(fits, console)
-    if memory:
+    if options.memory:
         _show_memory(fits, console)
-    if schedule:
+    if options.schedule:
         for text in texts(cases, console.width):
             console.print(f"\n{text}", markup=False, highlight=False)
 
@@ -335,7 +323,7 @@ def draw(cases: Sequence[Case], path: Path, title: str) -> None:
 _SCHEMA = "suite.schema.json"
 
 
-def list_suites(*, as_json: bool) -> None:
+def list_suites(options: Suites) -> None:
     """Print what every shipped suite measures, and its cases and launches on this machine."""
     files = shipped.suites()
     _, _, target = load(files["quick"], SuiteOptions())
@@ -348,7 +336,7 @@ def list_suites(*, as_json: bool) -> None:
         except PlanError:  # too large for this machine
             cases = ()
         rows.append((name, suite, cases, shipped.question(path)))
-    if as_json:
+    if options.as_json:
         documents = [
             {"suite": name, "question": question, "cases": len(cases), "launches": _least(suite, cases)}
             for name, suite, cases, question in rows
@@ -380,15 +368,16 @@ def _launches(suite: Suite, cases: Sequence[Case]) -> str:
     return f"until ±{100 * suite.auto.precision:g}%{budget}"
 
 
-def init(name: str, file: Path | None) -> None:
-    """Copy a shipped suite to `file`, by default NAME.yaml, with the schema that it names for editors.
+def init(options: Init) -> None:
+    """Copy a shipped suite to a file, by default NAME.yaml, with the schema that it names for editors.
 
     Raises UsageError for an unknown suite, and for a file that is there or cannot be written.
     """
+    name = options.suite
     source = shipped.suites().get(name)
     if source is None:
         raise shipped.unknown(name)
-    target = file or Path(source.name)
+    target = options.file or Path(source.name)
     text = source.read_text(encoding="utf-8")
     if target.stem != name:  # its runs are not those of the shipped one
         text = re.sub(r"^name: .*", f"name: {target.stem}", text, count=1, flags=re.MULTILINE)
@@ -405,3 +394,25 @@ def init(name: str, file: Path | None) -> None:
     except OSError as error:
         raise UsageError(f"cannot write {error.filename}: {error.strerror}") from None
     say(new_console(highlight=False), f"{target}: edit it, then: pscale run {target}")
+
+
+def schema(options: Schema) -> None:
+    """Print the JSON Schema of a suite, or of the events of a run."""
+    from pscale.suite.schema import editor_schema, event_schema
+
+    print(to_json(event_schema() if options.events else editor_schema(), indent=2))
+
+
+def sample(options: Sample) -> None:
+    """Print text that a saved model writes."""
+    from pscale.training.sample import sample as text_of
+
+    print(
+        text_of(
+            options.folder,
+            options.tokens,
+            prompt=options.prompt,
+            temperature=options.temperature,
+            seed=options.seed,
+        )
+    )

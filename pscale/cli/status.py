@@ -19,6 +19,7 @@ from rich.text import Text
 from pscale.analysis.text import rate
 from pscale.cli import tell
 from pscale.cli.console import changing, new_console
+from pscale.cli.options import Cancel, Doctor, ListRuns, Status, host_list
 from pscale.config.case import UNCOUNTED
 from pscale.errors import FAILED, LaunchError, ResultsError
 from pscale.launch.job_manager import POLL_S
@@ -27,6 +28,7 @@ from pscale.launch.journal import Journal, key_of
 from pscale.launch.scheduler import SCHEDULERS, Scheduler
 from pscale.launch.scheduler.base import JobStatus, UnsureError
 from pscale.runs.atomic_files import to_json
+from pscale.runs.run_folders import run_folder
 
 if TYPE_CHECKING:
     from pscale.report.brief import Card
@@ -91,18 +93,15 @@ class RunState:
         }
 
 
-def status(path: Path, *, as_json: bool, watch: bool) -> int:
+def status(options: Status) -> None:
     """Print the state of a run; with `watch` until it has finished."""
-    journal = Journal.open(path)
-    if as_json:
+    journal = Journal.open(run_folder(options.path, options.reports))
+    if options.as_json:
         print(to_json(_state(journal).document()))
-        return 0
-    console = new_console()
-    if watch:
+    elif options.watch:
         _watch(journal)
     else:
-        console.print(_page(_state(journal).document()), highlight=False)
-    return 0
+        new_console().print(_page(_state(journal).document()), highlight=False)
 
 
 def _watch(journal: Journal) -> None:
@@ -122,13 +121,13 @@ def _watch(journal: Journal) -> None:
                 show(_page(document))
 
 
-def cancel(path: Path) -> int:
+def cancel(options: Cancel) -> None:
     """End all jobs of a run; what has ended is kept, and `pscale run` continues with the rest."""
-    journal = Journal.open(path)
+    journal = Journal.open(run_folder(options.path, options.reports))
     scheduler, current = _scheduler(journal), open_jobs(journal)
     if scheduler is None or not current:
         tell(f"{journal.folder} has no running or queued jobs")
-        return 0
+        return
     try:
         known = scheduler.poll_many(current)
         folders = {
@@ -141,7 +140,6 @@ def cancel(path: Path) -> int:
     except UnsureError as error:
         raise UnsureError(f"{error}; not known which jobs were cancelled: `pscale cancel` again") from error
     tell(f"cancelled {', '.join(folders) or 'nothing: no job is running or queued'}; `pscale run` continues")
-    return 0
 
 
 def _scheduler(journal: Journal) -> Scheduler | None:
@@ -206,16 +204,17 @@ def _jobs(rows: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def list_runs(reports: Path, suite: str | None, *, most: int | None, as_json: bool) -> None:
-    """Print the runs in `reports`, newest first, of one suite or of all, `most` of them."""
+def list_runs(options: ListRuns) -> None:
+    """Print the runs in a folder, newest first, of one suite or of all."""
     from pscale.report.brief import cards
 
+    reports, suite = options.reports, options.suite
     found = cards(reports, suite)
-    if not found and not as_json:
+    if not found and not options.as_json:
         where = reports / suite if suite else reports
         raise ResultsError(f"{where}: no runs here; make one with 'pscale run SUITE'")
-    shown = found[:most]
-    if as_json:
+    shown = found[: options.most]
+    if options.as_json:
         print(to_json([asdict(card) for card in shown]))
         return
     _show_runs(shown, len(found))
@@ -268,12 +267,14 @@ def _figure(card: Card) -> str:
     return "not finished" if card.pending else "-"
 
 
-def doctor(reports: Path, hosts: Sequence[str] = (), *, as_json: bool) -> int:
+def doctor(options: Doctor) -> int:
     """Print what was found on this machine; return 1 if something keeps pscale from working."""
     from pscale.launch.doctor import findings
 
-    found = findings(reports, hosts=hosts)
-    if as_json:
+    if options.blas:
+        return _doctor_of_blas(as_json=options.as_json)
+    found = findings(options.reports, hosts=host_list(options.hosts))
+    if options.as_json:
         print(to_json([asdict(finding) for finding in found]))
     else:
         table = Table(box=None, show_header=False, pad_edge=False)
@@ -286,7 +287,7 @@ def doctor(reports: Path, hosts: Sequence[str] = (), *, as_json: bool) -> int:
     return FAILED if any(finding.level == "fail" for finding in found) else 0
 
 
-def doctor_of_blas(*, as_json: bool) -> int:
+def _doctor_of_blas(*, as_json: bool) -> int:
     """Print how fast each BLAS that is installed multiplies matrices; return 1 if none does."""
     from pscale.launch import doctor as blas
     from pscale.launch import machine

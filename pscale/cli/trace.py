@@ -21,6 +21,7 @@ from pscale.analysis.timeline import (
     traced,
 )
 from pscale.cli import tell
+from pscale.cli.options import Export, Trace
 from pscale.cli.show import check_figure
 from pscale.errors import UsageError, writing
 from pscale.export.activities import Launch, launch_of
@@ -31,15 +32,24 @@ from pscale.export.otf2_archive import write_otf2
 from pscale.export.trace import trace_lines
 from pscale.report.brief import is_special
 from pscale.runs import atomic_files
+from pscale.runs.run_folders import run_folder
 
 _WINDOW = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _VIEWERS = "open it in https://ui.perfetto.dev or chrome://tracing"
 _NAMED = 8  # other cases
 
 
-def trace(path: Path, case: str | None, number: int, steps: range | None, output: Path | None) -> None:
-    """Write launch `number` of a case, from 1, into `output` or the run's folder; `-` prints it."""
-    run = load(path)
+def trace(options: Trace) -> None:
+    """Write a launch of a case into `output` or the run's folder, `-` prints it; or draw a step of it."""
+    run = load(run_folder(options.path, options.reports))
+    case, number, output, steps = options.case, options.launch, options.output, window(options.steps)
+    if options.figure is not None:
+        if output is not None:
+            raise UsageError(
+                "--output is the file of the timeline for a viewer; --figure draws a step instead"
+            )
+        _draw(run, case, number, steps, options.figure)
+        return
     launches = traced(run)
     launch = chosen(run, launches, case, number)
     if steps is not None and steps.stop > (kept := kept_steps(run, launch)):
@@ -58,10 +68,9 @@ def trace(path: Path, case: str | None, number: int, steps: range | None, output
     _tell_others(launches, launch)
 
 
-def draw(path: Path, case: str | None, number: int, steps: range | None, target: Path) -> None:
+def _draw(run: Run, case: str | None, number: int, steps: range | None, target: Path) -> None:
     """Draw a step of launch `number` of a case, or of all: the first of `steps`, else the shortest."""
     check_figure(target)
-    run = load(path)
     launches = traced(run)
     every = [each for each in launches if each.repeat == number - 1 and case is None]
     from pscale.analysis import text
@@ -160,7 +169,6 @@ _WRITERS: dict[str, Callable[[Launch, Path, str], list[Path]]] = {
     "goal": write_goal,
     "otf2": write_otf2,
 }
-FORMATS = (*_WRITERS, EXTRAP)
 _READ_BY = {
     "chakra": "astra-sim --workload-configuration={folder}/{name} "
     "--comm-group-configuration={folder}/{name}.groups.json …",
@@ -170,20 +178,14 @@ _READ_BY = {
 }
 
 
-def export(
-    path: Path,
-    as_format: str,
-    case: str | None,
-    number: int | None,
-    steps: range | None,
-    output: Path | None,
-) -> None:
+def export(options: Export) -> None:
     """Write a run into the folder `output`, or export/FORMAT of the run's own, and say what reads it.
 
-    All formats but Extra-P's are of launch `number` of a case, from 1, or of some measured steps of it.
+    All formats but Extra-P's are of a launch of a case, or of some measured steps of it.
     """
-    run = load(path)
-    folder = output or run.path / "export" / as_format
+    as_format, case, number, steps = options.as_format, options.case, options.launch, window(options.steps)
+    run = load(run_folder(options.path, options.reports))
+    folder = options.output or run.path / "export" / as_format
     if as_format == EXTRAP:
         if case is not None or number is not None or steps is not None:
             raise UsageError(

@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -17,7 +16,8 @@ from rich.table import Table
 from pscale.analysis.text import size_of
 from pscale.cli.console import new_console
 from pscale.cli.costs import memory_fits
-from pscale.cli.prepare import SuiteOptions, prepare
+from pscale.cli.options import Verify
+from pscale.cli.prepare import prepare
 from pscale.config import Case, Save, Timing
 from pscale.config.case import NARROW
 from pscale.config.training import ROUNDINGS, is_16_bit
@@ -60,11 +60,12 @@ _COUNTED = ("calls", "bytes", "messages", "file")
 _CHOICE, _RESUMED = "choice", "resumed"
 
 
-def verify(path: Path, options: SuiteOptions, reports: Path, *, every_tensor: bool, as_json: bool) -> int:
+def verify(options: Verify) -> int:
     """Run each case and the serial program for STEPS steps; return 1 if any differs.
 
     Inside a job this happens on its nodes; nothing is submitted.
     """
+    path, as_json = options.suite, options.as_json
     suite = prepare(path, options, submits=False)
     suite.check_blas()
     if any(case.workload.command for case in suite.cases):
@@ -77,7 +78,7 @@ def verify(path: Path, options: SuiteOptions, reports: Path, *, every_tensor: bo
     fits = memory_fits(cases, suite.target.machine)
     suite = replace(suite, cases=cases, repeats=1, auto=None, fits=fits, no_blas=no_blas)
     launcher = suite.launcher()
-    journal = Journal.create(reports / "verify", suite.suite.name, suite.document())
+    journal = Journal.create(options.reports / "verify", suite.suite.name, suite.document())
     verdicts: list[Verdict] = []
     console = new_console(stderr=as_json, highlight=False)
 
@@ -98,7 +99,7 @@ def verify(path: Path, options: SuiteOptions, reports: Path, *, every_tensor: bo
     if as_json:
         print(to_json(verdicts))
     else:
-        _show(console, cases, verdicts, every_tensor=every_tensor)
+        _show(console, cases, verdicts, every_tensor=options.every_tensor)
     return 0 if all(verdict["passed"] for verdict in verdicts) else FAILED
 
 

@@ -12,12 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pscale.cli import fail
 from pscale.cli.console import new_console, say
+from pscale.cli.options import RunOptions, host_list, seconds
+from pscale.cli.options import Watch as WatchOptions
 from pscale.cli.progress import showing_share
-from pscale.cli.run import RunOptions, published, tell_briefly
+from pscale.cli.run import published, tell_briefly
 from pscale.cli.workload_tables import NOTES, library_of_command, observer_of, read_of, sibling_launcher
 from pscale.config import Case, Launch, Plan, to_dict
 from pscale.config.workload_command import why_nested
@@ -46,21 +48,6 @@ _NEVER_S = 10.0 * 365 * 24 * 3600
 
 
 @dataclass(frozen=True, kw_only=True)
-class WatchOptions:
-    """How a program is started and where its report goes."""
-
-    ranks: int
-    threads: int
-    bind: Literal["core", "socket", "numa", "none"]
-    launcher: str
-    hosts: tuple[str, ...]
-    time_limit_s: float | None
-    hang_after_s: float
-    reports: Path
-    reported: bool
-
-
-@dataclass(frozen=True, kw_only=True)
 class Watch:
     """A program to record, on so many ranks, in a run of its own."""
 
@@ -74,15 +61,25 @@ class Watch:
         return self.journal.case_folder((self.key, 0))
 
 
-def watch(words: Sequence[str], options: WatchOptions) -> int:
+def watch(options: WatchOptions) -> int:
     """Run a program under the recorder and report it; return its exit code, or FAILED where it was ended."""
+    if options.notes is not None:
+        return _read_notes(options.notes, options.reports, reported=options.report)
+    if not options.program:
+        raise UsageError("name a program: pscale watch -n 4 -- ./a.out")
+    return _watch(options.program, options)
+
+
+def _watch(words: Sequence[str], options: WatchOptions) -> int:
+    limit_s = _NEVER_S if options.time_limit is None else seconds("--time-limit", options.time_limit)
+    hang_after_s = seconds("--hang-after", options.hang_after)
     program = shutil.which(words[0])
     if program is None:
         raise UsageError(f"{words[0]}: no such program")
     argv = (program, *words[1:])
     if why := why_nested(argv):
         raise UsageError(why)
-    asked = Launch(bind=options.bind, launcher=options.launcher, hosts=options.hosts)
+    asked = Launch(bind=options.bind, launcher=options.launcher, hosts=host_list(options.hosts))
     library = library_of_command(argv, asked)
     asked = replace(asked, launcher=sibling_launcher(options.launcher, library))
     target = find_target(asked, os.environ, submits=False)
@@ -105,13 +102,12 @@ def watch(words: Sequence[str], options: WatchOptions) -> int:
             environ=os.environ,
             root=os.geteuid() == 0,
         )
-        limit_s = options.time_limit_s or _NEVER_S
         with signals_as_interrupts():
             outcome = local.launch(
                 started,
                 job.folder,
                 limit_s,
-                observer=observer_of(notes, options.hang_after_s),
+                observer=observer_of(notes, hang_after_s),
                 judged=partial(_verdict, launcher),
                 shows=True,
             )
@@ -125,14 +121,14 @@ def watch(words: Sequence[str], options: WatchOptions) -> int:
         return _exit_code(outcome, 0 if isinstance(error, ResultsError) else error.exit_code)
     try:
         job.journal.check_place()
-        code = _report(job, recorded, outcome, reported=options.reported)
+        code = _report(job, recorded, outcome, reported=options.report)
     except PscaleError as error:  # of the report: the program has done what it does
         fail(str(error))
         code = 0
     return _exit_code(outcome, code if code == INTERRUPTED else 0)
 
 
-def read_notes(named: Path, reports: Path, *, reported: bool) -> int:
+def _read_notes(named: Path, reports: Path, *, reported: bool) -> int:
     """Report the record of a program: that in a folder, or of the one launch of a run that has one."""
     recorded = read(_record(named, reports))
     case = case_of(named.absolute().name, len(recorded.facts))

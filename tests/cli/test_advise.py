@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pscale.cli.app import app
+from pscale.cli.app import application
 from pscale.errors import PscaleError
 from pscale.runs.predictions import read
 from pscale.suite.expand import expand
@@ -32,7 +32,7 @@ def advise(tmp_path):
 
     def call(words, run=ROOT / "reports" / "gallery" / "communication"):
         typed = ["advise", tmp_path / "small.yaml", "--from", run, "--reports", tmp_path / "reports"]
-        result = CliRunner().invoke(app, [*map(str, typed), *shlex.split(words)])
+        result = CliRunner().invoke(application(), [*map(str, typed), *shlex.split(words)])
         if isinstance(result.exception, PscaleError):
             return str(result.exception)
         assert result.exit_code in (0, 2), result.exception

@@ -12,8 +12,9 @@ from typer.main import get_command
 
 from pscale import errors
 from pscale.analysis.columns import reference
-from pscale.cli.app import EXAMPLES, app, example_lines, main
+from pscale.cli.app import application, example_lines, main
 from pscale.cli.manual import entries, man_page, page
+from pscale.cli.options import COMMANDS as DECLARED
 from pscale.suite import shipped
 
 ROOT = Path(__file__).parents[2]
@@ -46,13 +47,13 @@ def test_the_man_page_is_set_without_warnings_and_loses_no_words():
         assert all(word.typed in shown for word in entry.words), entry.name
 
 
-COMMANDS = get_command(app).commands
+COMMANDS = get_command(application()).commands
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_example_of_a_command_is_one_that_it_accepts(name):
-    assert EXAMPLES[name]
-    for typed in EXAMPLES[name]:
+    assert DECLARED[name].examples
+    for typed in DECLARED[name].examples:
         program, command, *words = shlex.split(typed.partition(" > ")[0])
         assert (program, command) == ("pscale", name)
         assert COMMANDS[name].make_context(name, [*words]).params is not None
@@ -62,7 +63,7 @@ def test_every_example_of_a_command_is_one_that_it_accepts(name):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_examples_fit_on_a_line_of_80_characters(name):
-    assert max(map(len, example_lines(EXAMPLES[name]))) <= 78
+    assert max(map(len, example_lines(DECLARED[name].examples))) <= 78
 
 
 @pytest.mark.parametrize("name", COMMANDS)

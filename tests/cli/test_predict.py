@@ -14,8 +14,8 @@ from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.analysis.text import rate
 from pscale.cli import predict as predict_module
-from pscale.cli.predict import PredictOptions, by_parts, predict
-from pscale.cli.prepare import SuiteOptions
+from pscale.cli.options import Predict
+from pscale.cli.predict import by_parts, predict
 from pscale.errors import PlanError, ResultsError, SuiteError, UsageError
 from pscale.predict import simgrid
 from pscale.predict.profile import Profile
@@ -36,19 +36,11 @@ train: {batch: "=8 * ranks", micro_batches: 4, steps: 5}
 plan: {pp: 2, dp: rest}
 launch: {oversubscribe: true}
 """
-ASKED = {
-    "bare": None,
-    "network": None,
-    "engine": "vector",
-    "ranks": None,
-    "draws": 20,
-    "tokens": None,
-    "price": None,
-}
 
 
-def asked(**given):
-    return PredictOptions(**{**ASKED, "profiled": RUN, "anywhere": True, "as_json": False, **given})
+def asked(suite, reports, **given):
+    known = {"profiled": RUN, "any_machine": True, "draws": 20, **given}
+    return Predict(suite=suite, reports=reports, **known)
 
 
 @pytest.fixture
@@ -59,7 +51,7 @@ def suite(tmp_path):
 
 
 def test_a_prediction_prints_records_and_draws(suite, tmp_path, capsys):
-    predict(suite, SuiteOptions(), tmp_path, asked(ranks="8", tokens="1B", price=2.0))
+    predict(asked(suite, tmp_path, ranks="8", tokens="1B", price=2.0))
     said = " ".join(capsys.readouterr().out.split())
     for words in (
         "Predicted steps",
@@ -91,7 +83,7 @@ def test_the_factors_multiply_to_overall_and_that_is_the_efficiency_times_what_t
     suite, tmp_path, capsys
 ):
     suite.write_text(SUITE.replace("throughput", "weak").replace('"=8 * ranks"', "8"))
-    predict(suite, SuiteOptions(), tmp_path, asked(ranks="4,64", as_json=True))
+    predict(asked(suite, tmp_path, ranks="4,64", as_json=True))
     document = json.loads(capsys.readouterr().out)
     base, large = document["cases"]
     assert document["base"] == base["label"]
@@ -105,7 +97,7 @@ def test_the_factors_multiply_to_overall_and_that_is_the_efficiency_times_what_t
 def test_an_efficiency_refers_to_fewer_ranks_of_the_same_work_or_there_is_none(suite, tmp_path, capsys):
     weak = SUITE.replace("throughput", "weak").replace('"=8 * ranks"', '"=batch"')
     suite.write_text(f"{weak}sweep: {{batch: [8, 64], ranks: [4, 16]}}\n".replace("ranks: 2\n", "", 1))
-    predict(suite, SuiteOptions(), tmp_path, asked(as_json=True))
+    predict(asked(suite, tmp_path, as_json=True))
     cases = json.loads(capsys.readouterr().out)["cases"]
     by_work = {case["label"]: case for case in cases}
     for case in cases:
@@ -113,7 +105,7 @@ def test_an_efficiency_refers_to_fewer_ranks_of_the_same_work_or_there_is_none(s
         assert base["label"].replace("4 ranks", "16 ranks") == case["label"] or base is case
         rate = base["step_s"]["value"] / case["step_s"]["value"]
         assert case["efficiency"]["value"] == pytest.approx(rate)
-    predict(suite, SuiteOptions(only="batch == 64 and ranks == 16"), tmp_path, asked(as_json=True))
+    predict(asked(suite, tmp_path, only="batch == 64 and ranks == 16", as_json=True))
     document = json.loads(capsys.readouterr().out)
     assert document["cases"][0]["efficiency"] is None
     assert any("no other size of this work" in each for each in document["trust"])
@@ -121,21 +113,21 @@ def test_an_efficiency_refers_to_fewer_ranks_of_the_same_work_or_there_is_none(s
 
 def test_beyond_the_ranks_that_were_checked_nothing_has_an_interval(suite, tmp_path, capsys):
     suite.write_text(SUITE.replace("throughput", "weak").replace('"=8 * ranks"', "8"))
-    predict(suite, SuiteOptions(), tmp_path, asked(ranks="2,64", as_json=True))
+    predict(asked(suite, tmp_path, ranks="2,64", as_json=True))
     checked, beyond = json.loads(capsys.readouterr().out)["cases"]
     for name in ("step_s", "efficiency"):
         assert checked[name]["low"] < checked[name]["value"] < checked[name]["high"]
         assert beyond[name]["value"] > 0
         assert (beyond[name]["low"], beyond[name]["high"]) == (None, None)
     assert (checked["unchecked_beyond_ranks"], beyond["unchecked_beyond_ranks"]) == (None, 2)
-    predict(suite, SuiteOptions(), tmp_path, asked(ranks="2,64", tokens="1B", price=2.0))
+    predict(asked(suite, tmp_path, ranks="2,64", tokens="1B", price=2.0))
     lines = [line for line in capsys.readouterr().out.splitlines() if "64 ranks" in line and "*" in line]
     assert len(lines) == 3  # steps, efficiency and training
     assert not any(" to " in line or "[" in line for line in lines)
 
 
 def test_json_has_what_the_terminal_says(suite, tmp_path, capsys):
-    predict(suite, SuiteOptions(), tmp_path, asked(as_json=True))
+    predict(asked(suite, tmp_path, as_json=True))
     (case,) = json.loads(capsys.readouterr().out)["cases"]
     assert case["ranks"] == 2
     assert case["unchecked_beyond_ranks"] is None
@@ -147,7 +139,7 @@ def test_no_number_of_a_table_is_cropped_at_80_columns(suite, tmp_path, capsys, 
     weak = SUITE.replace("throughput", "weak").replace('"=8 * ranks"', "8").replace("ranks: 2\n", "")
     plans = "sweep: {ranks: [4, 262144], reduction: [bucketed, all-reduce], clip: [1.0, 2.0]}\n"
     suite.write_text(weak + plans)
-    predict(suite, SuiteOptions(), tmp_path, asked(draws=2))
+    predict(asked(suite, tmp_path, draws=2))
     tables = capsys.readouterr().out.partition("Notes")[0]
     assert "…" not in tables
     rows = [line.split() for line in tables.partition("Efficiency by size")[2].splitlines()]
@@ -158,7 +150,7 @@ def test_no_number_of_a_table_is_cropped_at_80_columns(suite, tmp_path, capsys, 
 
 def test_a_number_type_and_threads_that_were_not_traced_are_noted(suite, tmp_path, capsys):
     suite.write_text(f"{SUITE}precision: bf16\nthreads: 3\n")
-    predict(suite, SuiteOptions(), tmp_path, asked(ranks="2", as_json=True))
+    predict(asked(suite, tmp_path, ranks="2", as_json=True))
     (case,) = json.loads(capsys.readouterr().out)["cases"]
     assert any(note.startswith("bf16 was not traced, only float32") for note in case["notes"])
     assert any(note.startswith("ranks of 3 threads were not traced, only of 1") for note in case["notes"])
@@ -174,7 +166,7 @@ def test_sizes_that_a_throughput_run_is_asked_for_are_refused_with_the_reason():
 
 def test_what_was_recorded_before_stays_and_what_was_changed_does_not_count(suite, tmp_path, capsys):
     for _ in range(2):
-        predict(suite, SuiteOptions(), tmp_path, asked(as_json=True))
+        predict(asked(suite, tmp_path, as_json=True))
     capsys.readouterr()
     file = prediction_file(tmp_path / "later")
     document = json.loads(file.read_text())
@@ -195,7 +187,7 @@ def test_what_was_recorded_before_stays_and_what_was_changed_does_not_count(suit
 )
 def test_what_cannot_be_is_refused(suite, tmp_path, given, error, message):
     with pytest.raises(error, match=message):
-        predict(suite, SuiteOptions(), tmp_path, asked(**given))
+        predict(asked(suite, tmp_path, **given))
     assert not list(tmp_path.glob("later*/*"))
     assert not list(tmp_path.glob("*.prediction.*"))
 
@@ -208,7 +200,7 @@ def test_simgrid_predicts_what_the_vector_engine_does_where_nothing_is_shared(su
     network.write_text("tiers: [{name: node, ranks: 8, latency: 1us, bandwidth: 10GB/s}]")
     step_s = {}
     for engine in ("vector", "simgrid"):
-        predict(suite, SuiteOptions(), tmp_path, asked(network=network, engine=engine, as_json=True))
+        predict(asked(suite, tmp_path, network=network, engine=engine, as_json=True))
         (case,) = json.loads(capsys.readouterr().out)["cases"]
         step_s[engine] = case["step_s"]["value"]
         assert sum(case["losses_s"].values()) == pytest.approx(step_s[engine])
@@ -218,12 +210,12 @@ def test_simgrid_predicts_what_the_vector_engine_does_where_nothing_is_shared(su
 
 def test_simgrid_needs_a_network_and_to_be_there(suite, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="add --network FILE"):
-        predict(suite, SuiteOptions(), tmp_path, asked(engine="simgrid"))
+        predict(asked(suite, tmp_path, engine="simgrid"))
     network = tmp_path / "network.yaml"
     network.write_text("tiers: [{name: node, ranks: 8, latency: 1us, bandwidth: 10GB/s}]")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SimGridError, match="apt install libsimgrid-dev"):
-        predict(suite, SuiteOptions(), tmp_path, asked(engine="simgrid", network=network))
+        predict(asked(suite, tmp_path, engine="simgrid", network=network))
 
 
 def test_a_network_without_a_tier_for_all_ranks_is_refused_and_nothing_is_written(suite, tmp_path):
@@ -233,7 +225,7 @@ def test_a_network_without_a_tier_for_all_ranks_is_refused_and_nothing_is_writte
         PlanError,
         match=r"network.yaml: tiers: the last, node, holds 8 ranks.*add a tier of at least 64 ranks",
     ):
-        predict(suite, SuiteOptions(), tmp_path, asked(network=network, ranks="64"))
+        predict(asked(suite, tmp_path, network=network, ranks="64"))
     assert not list(tmp_path.glob("later*/*"))
     assert not list(tmp_path.glob("*.prediction.*"))
 
@@ -256,7 +248,7 @@ def test_a_run_keeps_what_its_machine_took_for_small_models(tmp_path, monkeypatc
 def test_a_run_of_another_machine_is_refused_unless_it_is_meant(suite, tmp_path, monkeypatch):
     monkeypatch.setattr("pscale.launch.machine._cpu_model", lambda: "another")
     with pytest.raises(ResultsError, match=r"run.json: provenance.machine.cpu_model: .*--any-machine"):
-        predict(suite, SuiteOptions(), tmp_path, asked(anywhere=False))
+        predict(asked(suite, tmp_path, any_machine=False))
 
 
 @pytest.mark.parametrize(
@@ -266,13 +258,15 @@ def test_a_run_of_another_machine_is_refused_unless_it_is_meant(suite, tmp_path,
         ({"probe": "30s"}, r"2 ranks that exchange data: say .*--from RUN.*--bare RUN.*--network FILE"),
         ({"probe": "soon", "ranks": "1"}, r"--probe: expected a time such as .*'soon'"),
         ({"probe": "0s", "ranks": "1"}, r"--probe 0s: expected a time up to a day"),
-        ({"probe": "30s", "anywhere": True}, r"--any-machine predicts for another: give one of them"),
+        ({"probe": "30s", "any_machine": True}, r"--any-machine predicts for another: give one of them"),
         ({"probe": "30s", "ranks": "1", "set": "ghost.gflops=1"}, r"ghosts only sleep"),
     ],
     ids=["nothing", "no network", "no time", "no seconds", "elsewhere", "ghosts"],
 )
 def test_a_probe_without_what_it_needs_says_what_to_give(given, said, suite, tmp_path):
     changed = [Override(text, "--set") for text in [given.pop("set", ""), "plan.pp=1"] if text]
-    options = asked(**{"profiled": None, "anywhere": False, **given})
+    options = asked(
+        suite, tmp_path, **{"profiled": None, "any_machine": False, "overrides": changed, **given}
+    )
     with pytest.raises(UsageError, match=said):
-        predict(suite, SuiteOptions(overrides=changed), tmp_path, options)
+        predict(options)

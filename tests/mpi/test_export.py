@@ -13,6 +13,7 @@ from export_formats import ideal_ns, read_chakra, read_goal
 from pscale.analysis.frames import load
 from pscale.analysis.network import launch_of, wall_ns
 from pscale.analysis.timeline import launch_events, traced
+from pscale.cli.options import Export
 from pscale.cli.trace import export
 from pscale.errors import PscaleError
 from pscale.runs.events import AMONG_ALL, FROM_ROOT, TO_ROOT
@@ -40,7 +41,7 @@ def exported(plans, tmp_path, capsys):
 
     def export_(as_format, case=None):
         folder = tmp_path / f"{as_format} {case}"
-        export(plans.folder, as_format, case, None, None, folder)
+        export(Export(path=plans.folder, as_format=as_format, case=case, output=folder))
         *files, hint = capsys.readouterr().out.splitlines()
         assert hint.startswith("read by: ")
         assert str(files[0]) in hint or as_format == "chakra"
@@ -168,15 +169,15 @@ def test_extrap_has_the_step_times_and_the_calls_of_a_mean_rank_and_step(plans, 
 
 
 def test_what_cannot_be_exported_is_said(plans, tmp_path, monkeypatch):
-    def refused(as_format, case=None, number=None, steps=None, folder=tmp_path / "out"):
+    def refused(as_format, output=tmp_path / "out", **asked):
         with pytest.raises(PscaleError) as error:
-            export(plans.folder, as_format, case, number, steps, folder)
+            export(Export(path=plans.folder, as_format=as_format, output=output, **asked))
         return str(error.value)
 
     assert "the run has no such case" in refused("goal", case="no such")
-    assert "measured steps 0 to 3" in refused("chakra", steps=range(2, 9))
-    assert "is of all launches" in refused("extrap", number=1)
+    assert "measured steps 0 to 3" in refused("chakra", steps="2-8")
+    assert "is of all launches" in refused("extrap", launch=1)
     (tmp_path / "file").touch()
-    assert "cannot write in" in refused("extrap", folder=tmp_path / "file" / "folder")
+    assert "cannot write in" in refused("extrap", output=tmp_path / "file" / "folder")
     monkeypatch.setitem(sys.modules, "otf2", None)
     assert "pip install otf2" in refused("otf2")

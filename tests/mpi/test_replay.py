@@ -12,7 +12,8 @@ from whole_runs import said_by_ranks
 
 from pscale.analysis.frames import by_case, load
 from pscale.analysis.timeline import timeline
-from pscale.cli.trace import trace, window
+from pscale.cli.options import Trace
+from pscale.cli.trace import trace
 from pscale.errors import UsageError
 
 pytestmark = pytest.mark.slow
@@ -88,7 +89,7 @@ def test_the_timeline_of_every_plan_keeps_the_rules_of_its_format_and_has_all_th
     events = pd.DataFrame(plans.rows("events"))
     for case, every in events.groupby("case"):
         file = tmp_path / f"{case}.json"
-        trace(plans.folder, case, 1, None, file)
+        trace(Trace(path=plans.folder, case=case, output=file))
         drawn = checked(file.read_text(encoding="utf-8"))
         notes = every[
             ~every["kind"].isin(["io_submitted", "io_done"])
@@ -116,11 +117,11 @@ def test_the_timeline_of_every_plan_keeps_the_rules_of_its_format_and_has_all_th
 
 def test_one_step_can_be_drawn_alone_packed_or_to_the_terminal(plans, tmp_path, capsys):
     file = tmp_path / "new" / "second.json.gz"
-    trace(plans.folder, None, 1, range(1, 2), file)
+    trace(Trace(path=plans.folder, steps="1", output=file))
     packed = gzip.decompress(file.read_bytes()).decode()
     assert {name for _, found in checked(packed).slices.items() for name in [found[0]["name"]]} == {"step 1"}
     assert "ui.perfetto.dev" in capsys.readouterr().out
-    trace(plans.folder, None, 1, range(1, 2), Path("-"))
+    trace(Trace(path=plans.folder, steps="1", output=Path("-")))
     assert capsys.readouterr().out == packed
 
 
@@ -167,4 +168,4 @@ def test_a_run_that_kept_no_calls_says_how_to_keep_them_and_unknown_axes_are_nam
         (None, 1, "5-2", "first and last such as 3-5"),
     ]:
         with pytest.raises(UsageError, match=words):
-            trace(plans.folder, case, number, window(steps), None)
+            trace(Trace(path=plans.folder, case=case, launch=number, steps=steps))

@@ -16,8 +16,8 @@ from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load, overlay
 from pscale.analysis.history import entries_of, suite_history
 from pscale.analysis.stats import Estimate
-from pscale.cli.predict import PredictOptions, predict
-from pscale.cli.prepare import SuiteOptions
+from pscale.cli.options import Predict
+from pscale.cli.predict import predict
 from pscale.config import Workload
 from pscale.report.comparison import render_history
 from pscale.report.page import draw_figures, inline_figures, render_page
@@ -79,11 +79,12 @@ def program(folder, *, watch):
     return summary if watch else summary.replaced(merits=merits)
 
 
-def asked(run):
+def asked(run, folder):
     """Return what to predict from an example's parts."""
-    costs = {"tokens": "1B", "price": 2.0}
-    network = {"bare": None, "network": None, "engine": "vector", "ranks": None, "draws": 20}
-    return PredictOptions(profiled=GALLERY / run, anywhere=True, as_json=False, **costs, **network)
+    costs = {"tokens": "1B", "price": 2.0, "draws": 20}
+    return Predict(
+        suite=folder / "later.yaml", reports=folder, profiled=GALLERY / run, any_machine=True, **costs
+    )
 
 
 def recorded(folder, number):
@@ -127,7 +128,7 @@ def written(summary, hostile, failed, tmp_path_factory):
             path.write_text(render_history(course_of(folder)))
         elif name == "prediction":
             (folder / "later.yaml").write_text(SUITE)
-            predict(folder / "later.yaml", SuiteOptions(), folder, asked("pipeline"))
+            predict(asked("pipeline", folder))
             (folder / "later.prediction.html").rename(path)
         else:
             run = run_of[name]()

@@ -13,7 +13,8 @@ from pictures import words
 from test_trace_export import call, note
 
 from pscale.analysis.timeline import Traced, flights, since_start, spans
-from pscale.cli.trace import draw
+from pscale.cli.options import Trace
+from pscale.cli.trace import trace
 from pscale.errors import UsageError
 from pscale.report import drawing
 from pscale.report.drawing import draw_steps, shares
@@ -168,9 +169,9 @@ def test_what_is_under_way_lies_below_the_work_that_hides_it(axes):
 
 
 def test_every_traced_case_is_drawn_into_a_file_and_no_other_format_is(tmp_path):
-    draw(TRACED, None, 1, None, tmp_path / "step.svg")
+    trace(Trace(path=TRACED, figure=tmp_path / "step.svg"))
     drawn = (tmp_path / "step.svg").read_text()
     assert "2 ranks · injected 5 ms in forward of rank 0: " in drawn
     assert "all-reduce dp" in drawn
     with pytest.raises(UsageError, match=r"svg, \.png, \.pdf"):
-        draw(TRACED, None, 1, None, tmp_path / "step.json")
+        trace(Trace(path=TRACED, figure=tmp_path / "step.json"))
