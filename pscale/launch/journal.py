@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import secrets
@@ -258,32 +257,41 @@ def _enough(records: Iterable[Mapping[str, Any]]) -> set[str]:
     return {record["case"] for record in records if record["event"] == "enough"}
 
 
-def newest_unfinished(root: Path, suite: str, wanted: str) -> Journal | None:
-    """Return the newest run of `suite` with fingerprint `wanted` that has launches to do, or to report."""
+def newest_unfinished(root: Path, suite: str, document: Mapping[str, Any]) -> Journal | None:
+    """Return the newest run of `suite` that a new one may continue, with launches to do, or to report."""
     for path in sorted((root / suite).glob(f"*/{_DOCUMENT}"), reverse=True):
         try:
             journal = Journal.open(path.parent)
-            if fingerprint(journal.document) == wanted and not journal.is_over():
+            if are_alike(journal.document, document) and not journal.is_over():
                 return journal
         except (ResultsError, KeyError):  # not ours to continue
             continue
     return None
 
 
-def fingerprint(run_document: Mapping[str, Any]) -> str:
-    """Return a hash that is equal for runs of the same cases on the same kind of machine.
+def are_alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Tell whether two runs are of the same cases on the same kind of machine: one can continue the other.
 
-    Only then one can continue the other.
+    Fields of a suite that one of them lacks are those of another version; what they change, changes cases.
     """
-    machine = run_document["provenance"].get("machine", {})
-    same = {
-        "resolved": run_document["suite"]["resolved"],
-        "cases": sorted(case["id"] for case in run_document["cases"]),
-        "repeats": run_document["repeats"],
-        "machine": {name: machine.get(name) for name in ("cpu_model", "cores")}
-        | {"nodes": machine.get("nodes", 1)},
-    }
-    return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:16]
+
+    def of_run(document: Mapping[str, Any]) -> tuple[Any, ...]:
+        machine = document["provenance"].get("machine", {})
+        kind = [machine.get(name) for name in ("cpu_model", "cores")]
+        return (
+            sorted(case["id"] for case in document["cases"]),
+            document["repeats"],
+            kind,
+            machine.get("nodes", 1),
+        )
+
+    def agree(value: Any, same: Any) -> bool:
+        if isinstance(value, Mapping) and isinstance(same, Mapping):
+            return all(agree(value[name], same[name]) for name in value.keys() & same.keys())
+        return bool(value == same)
+
+    suites = [json.loads(json.dumps(document["suite"]["resolved"])) for document in (one, other)]
+    return of_run(one) == of_run(other) and agree(*suites)
 
 
 def writing_in(folder: Path, advice: str = "") -> AbstractContextManager[None]:

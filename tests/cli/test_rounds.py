@@ -15,7 +15,7 @@ from pscale.cli.launches import Rounds
 from pscale.cli.progress import Known, LaunchProgress
 from pscale.config import Case, Inject, Jitter, Launch, Plan, Train
 from pscale.launch import machine as machine_here
-from pscale.launch.journal import fingerprint, newest_unfinished
+from pscale.launch.journal import newest_unfinished
 from pscale.launch.runner import plan_launches
 from pscale.runs.store import write_part
 
@@ -153,7 +153,7 @@ def test_a_run_that_is_killed_again_and_again_makes_the_launches_of_one_that_is_
     kills = 0
     while not Machine(scatter, die_after=chance.randrange(5)).go_on(broken, SIZES):
         assert not broken.is_finished()
-        found = newest_unfinished(tmp_path / "broken", "s", fingerprint(broken.document))
+        found = newest_unfinished(tmp_path / "broken", "s", broken.document)
         assert found is not None
         kills += 1
     assert kills > 3

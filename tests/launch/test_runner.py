@@ -17,7 +17,7 @@ from patience import LIMIT_S, lives, wait_for
 from pscale.config import Case, Launch, Plan, to_dict
 from pscale.errors import LaunchError, PlanError
 from pscale.launch import local, machine
-from pscale.launch.journal import UNLOCKED, fingerprint, newest_unfinished
+from pscale.launch.journal import UNLOCKED, newest_unfinished
 from pscale.launch.launcher import Launcher
 from pscale.launch.runner import plan_launches, run
 from pscale.runs import atomic_files
@@ -259,7 +259,7 @@ def test_a_disk_that_is_full_is_reported_and_costs_no_launch_that_has_ended(smal
         run(journal, jobs, launcher, machine.inspect(), settle=settling(row))
     kept = journal.finished()
     assert 4 <= len(kept) < 20
-    assert newest_unfinished(small_disk, "s", fingerprint(journal.document)).finished() == kept
+    assert newest_unfinished(small_disk, "s", journal.document).finished() == kept
     with pytest.raises(LaunchError, match="No space left on device"):
         run(journal, jobs, launcher, machine.inspect(), settle=settling(row))
     ballast.unlink()
