@@ -168,13 +168,13 @@ class Plan:
     @property
     def batch_parts(self) -> int:
         """Into how many parts the batch is cut."""
-        return math.prod(self.degrees[axis] for axis in BATCH_AXES)
+        return math.prod(int(getattr(self, axis)) for axis in BATCH_AXES)
 
     @property
     def sequence_parts(self) -> int:
         """Into how many parts a sequence is cut between the layers."""
         between = self.tp if self.sp else 1
-        return between * math.prod(self.degrees[axis] for axis in SEQUENCE_AXES)
+        return between * math.prod(int(getattr(self, axis)) for axis in SEQUENCE_AXES)
 
     @property
     def mixture_copies(self) -> int:

@@ -12,13 +12,11 @@ from time import perf_counter
 import numpy as np
 
 from pscale.config import Case, Model, Plan
-from pscale.errors import PlanError
 from pscale.mesh.axis import Array, Axis, Mesh, Pending, Tag
 from pscale.mesh.grid import axis_name, place
 from pscale.nn.buffers import Buffers
 from pscale.nn.param import Param
 from pscale.parallel.replicas import Call
-from pscale.parallel.suggestions import multiples
 
 AXES = ("dp", "tp")
 ITEM = np.dtype(np.float32)
@@ -141,39 +139,6 @@ def _starts(axis: Axis, arrays: _Arrays) -> dict[str, Start]:
             axis.start_send(whole, after, Tag.MESSAGE),
         ],
     }
-
-
-def check(case: Case) -> None:
-    """Raise PlanError for axes that are not exchanged over, and messages that do not divide."""
-    if case.model.kind != "collectives":
-        return
-    plan, message = case.plan, case.model.message_bytes
-    if case.loss_scale != "none":
-        raise PlanError(
-            f"model.kind collectives has no loss for loss_scale {case.loss_scale}; loss_scale none works"
-        )
-    for axis, degree in plan.degrees.items():
-        if axis not in AXES and degree > 1:
-            raise PlanError(
-                f"model.kind collectives communicates over dp and tp; {axis} {degree} "
-                f"is the same as dp {plan.dp * degree}"
-            )
-    if plan.matrix.ranks > 1:
-        raise PlanError(
-            f"model.kind collectives has no products for matrix {plan.matrix.product} to share; "
-            f"dp {plan.dp * plan.matrix.ranks} communicates as much"
-        )
-    if plan.zero:
-        raise PlanError(
-            f"model.kind collectives has no parameters for zero {plan.zero} to share; zero 0 works"
-        )
-    for axis, size in _sizes(plan):
-        step = size * ITEM.itemsize
-        if message % step:
-            raise PlanError(
-                f"message {message} does not divide into numbers of {ITEM.itemsize} bytes for each rank of "
-                f"{axis} {size}; message {multiples(message, step)} would"
-            )
 
 
 def calls(case: Case, rank: int) -> list[Call]:

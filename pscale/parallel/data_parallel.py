@@ -12,59 +12,12 @@ from typing import Literal, NamedTuple
 
 from pscale.config import Case
 from pscale.config.axes import ALL_AXES, BATCH_AXES, PARAMETER_AXES, SETS
-from pscale.errors import PlanError
 from pscale.mesh.grid import axis_name, place, spanned
 from pscale.parallel import pipeline, sharding
-from pscale.parallel.matrix.grid import batch_divisor
 from pscale.parallel.recompute import Segment, segments
 from pscale.parallel.reduction import buckets
 from pscale.parallel.replicas import Call
 from pscale.parallel.shards import Shards
-from pscale.parallel.suggestions import alternatives, divisors, multiples
-
-
-def check_batch(case: Case) -> None:
-    """Raise PlanError if the batch cannot be dealt out evenly."""
-    batch, micro = case.train.batch, case.train.micro_batches
-    factors = {**{axis: case.plan.degrees[axis] for axis in BATCH_AXES}, "micro_batches": micro}
-    if case.scaling == "weak" and batch % case.plan.batch_parts == 0:
-        # People give the batch of one replica, so the advice is about that.
-        batch, factors = batch // case.plan.batch_parts, {"micro_batches": micro}
-    parts = math.prod(factors.values())
-    if batch % parts:
-        named = [f"{name} {size}" for name, size in factors.items() if size > 1]
-        split = " × ".join(named) + (f" = {parts}" if len(named) > 1 else "")
-        fits = multiples(batch, parts * batch_divisor(case.plan))
-        raise PlanError(f"batch {batch} does not divide by {split}; batch {fits} would")
-
-
-def check_shards(case: Case) -> None:
-    """Raise PlanError if the choices of the plan contradict each other."""
-    plan = case.plan
-    if plan.zero and plan.reduction != "bucketed":
-        raise PlanError(
-            f"reduction {plan.reduction} is for zero 0, and zero {plan.zero} sums gradients by "
-            "reduce-scatter, unit by unit; reduction bucketed works with every zero"
-        )
-    if not plan.reshard_after_forward and plan.zero != 3:
-        raise PlanError(
-            f"reshard_after_forward false is for zero 3, which gathers weights, and the plan has zero "
-            f"{plan.zero}; zero 3 or reshard_after_forward true works"
-        )
-    if not plan.shard:
-        return
-    if not plan.zero:
-        raise PlanError(
-            f"shard {plan.shard} needs something to share, and the plan has zero 0; "
-            "zero 1, 2 or 3, or shard 0 works"
-        )
-    if plan.dp == 1:
-        raise PlanError(f"shard {plan.shard} needs replicas to share, and there is dp 1; shard 0 works")
-    if plan.shard < 2 or plan.dp % plan.shard:
-        fits = alternatives(divisors(plan.dp, 2))
-        raise PlanError(
-            f"shard {plan.shard} does not divide dp {plan.dp} into sets of shards; shard {fits} would"
-        )
 
 
 def calls(case: Case, rank: int) -> list[Call]:

@@ -20,7 +20,6 @@ import numpy as np
 
 from pscale.config import Case, Model, Plan
 from pscale.config.axes import SEQUENCE_AXES, TOKEN_AXES
-from pscale.errors import PlanError
 from pscale.mesh.axis import Array, Axis
 from pscale.mesh.grid import axis_name, spanned
 from pscale.nn.buffers import Buffers
@@ -31,7 +30,6 @@ from pscale.parallel import sharding
 from pscale.parallel.context.form import layout_of
 from pscale.parallel.context.layout import runs_of
 from pscale.parallel.replicas import Call
-from pscale.parallel.suggestions import degrees, divisors
 
 SYNC = tuple(axis for axis in TOKEN_AXES if axis != "ep")  # of gradients of experts
 
@@ -101,24 +99,6 @@ def cut(whole: tuple[int, ...], axis: Axis) -> Cut | None:
 
 def _index(experts: int, parts: int, rank: int) -> tuple[slice, ...]:
     return (share(experts, parts, rank),)
-
-
-def check(case: Case) -> None:
-    """Raise PlanError if experts cannot be dealt out evenly."""
-    model, plan = case.model, case.plan
-    if model.kind != "moe":
-        if plan.ep > 1:
-            raise PlanError(
-                f"ep {plan.ep} needs experts, and model.kind {model.kind} has none; "
-                "ep 1 with dp rest would do, or model.kind moe"
-            )
-        return
-    if model.experts % plan.ep:
-        fits = degrees(plan, "ep", divisors(model.experts))
-        raise PlanError(
-            f"experts {model.experts} do not divide by ep {plan.ep}; {fits} would, or "
-            f"experts {model.experts + -model.experts % plan.ep}"
-        )
 
 
 def calls(case: Case, rank: int) -> list[Call]:

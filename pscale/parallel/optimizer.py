@@ -5,22 +5,10 @@ from __future__ import annotations
 import math
 
 from pscale.config import Case
-from pscale.errors import PlanError
 from pscale.mesh.grid import axis_name
 from pscale.nn.optimizers import MASTER, rule_of
 from pscale.parallel import sharding
 from pscale.parallel.replicas import Call
-
-
-def check(case: Case) -> None:
-    """Raise PlanError if the learning rate would never be what was asked for."""
-    train = case.train
-    total = train.warmup + train.steps
-    if train.lr_warmup >= total and not train.load:
-        raise PlanError(
-            f"lr_warmup {train.lr_warmup} leaves none of the {total} steps (warmup {train.warmup} + steps "
-            f"{train.steps}) at the full rate; lr_warmup {total - 1} or less would"
-        )
 
 
 def calls(case: Case, rank: int) -> list[Call]:

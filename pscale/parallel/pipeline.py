@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pscale.config import Case, Model, Plan
-from pscale.errors import PlanError
 from pscale.mesh.axis import Array, Axis, Pending, Tag
 from pscale.mesh.grid import place
 from pscale.nn import counts
@@ -19,7 +18,6 @@ from pscale.nn.dtypes import BYTES
 from pscale.parallel.matrix.grid import activation_parts
 from pscale.parallel.replicas import Call
 from pscale.parallel.schedule import Action, Timetable
-from pscale.parallel.suggestions import alternatives, degrees, divisors, multiples, nearest
 
 
 def timetable(plan: Plan, micro_batches: int) -> Timetable:
@@ -170,55 +168,6 @@ class Boundary:
             array = self._buffers.take_exchange(self._shape, self._dtype)
             pending = self._axis.start_receive(array, neighbour, Tag.ACTIVATIONS)
             self._receiving[coming] = array, pending
-
-
-def check(case: Case) -> None:
-    """Raise PlanError if the model or the micro-batches cannot be cut as the plan says."""
-    plan, model, micro = case.plan, case.model, case.train.micro_batches
-    pp, chunks = plan.pp, plan.virtual_stages
-    if chunks > 1 and plan.schedule != "interleaved":
-        raise PlanError(
-            f"virtual_stages {chunks} is not for schedule {plan.schedule}; schedule interleaved or "
-            "virtual_stages 1 works"
-        )
-    if pp == 1:
-        return
-    if plan.schedule == "interleaved" and chunks == 1:
-        more = "virtual_stages 2 or " if 2 * pp <= model.layers else ""
-        raise PlanError(f"schedule interleaved needs virtual_stages of at least 2; {more}schedule 1f1b works")
-    if model.kind in ("linear", "block"):
-        raise PlanError(
-            f"model.kind {model.kind} is one unit, which pp {pp} cannot cut; pp 1 with dp rest works"
-        )
-    if pp * chunks > model.layers:
-        parts = f"pp {pp} × virtual_stages {chunks} = {pp * chunks} parts" if chunks > 1 else f"pp {pp}"
-        raise PlanError(f"{parts} are more than layers {model.layers}; {_fitting(model, plan)}")
-    if plan.schedule == "interleaved" and micro % pp:
-        raise PlanError(
-            f"micro_batches {micro} does not divide by pp {pp}, as schedule interleaved asks; "
-            f"micro_batches {_rounds(case)} would"
-        )
-
-
-def _rounds(case: Case) -> str:
-    """Write the nearest numbers of micro-batches that are whole rounds of stages, of this batch if any is."""
-    micro, pp = case.train.micro_batches, case.plan.pp
-    fits = [count for count in divisors(case.train.batch // case.plan.batch_parts) if count % pp == 0]
-    near = nearest(fits, micro)
-    return alternatives(near) if near else multiples(micro, pp)
-
-
-def _fitting(model: Model, plan: Plan) -> str:
-    """Say which of the numbers that clash would fit."""
-    fits = [f"layers {plan.pp * plan.virtual_stages}"]
-    fewer = [pp for pp in divisors(plan.pp * plan.dp, 2) if pp * plan.virtual_stages <= model.layers]
-    if fewer:
-        fits.append(degrees(plan, "pp", fewer[-1:]))
-    if plan.virtual_stages > 1 and model.layers // plan.pp > 1:
-        fits.append(f"virtual_stages {model.layers // plan.pp}")
-    if plan.virtual_stages > 1 and model.layers >= plan.pp:
-        fits.append("schedule 1f1b with virtual_stages 1")
-    return f"{', or '.join(fits)} would work"
 
 
 def calls(case: Case, rank: int) -> list[Call]:

@@ -12,35 +12,12 @@ from typing import Any
 import numpy as np
 
 from pscale.config import Case, is_16_bit
-from pscale.errors import PlanError
 from pscale.mesh.grid import place
 from pscale.nn.dtypes import compute_dtype, dtype_of
-from pscale.parallel import sharding
 from pscale.parallel.replicas import Call
 
 _BYTES = 2
 _SUMS = ("all_reduce", "reduce_scatter", "reduce")
-
-
-def check(case: Case) -> None:
-    """Raise PlanError for what is not computed, or exchanged, in 16 bits."""
-    dtype, plan = case.model.dtype, case.plan
-    if case.model.kind == "collectives" and dtype != "float32":
-        raise PlanError(
-            f"precision {dtype} needs a model that computes; model.kind collectives sends float32"
-        )
-    if not is_16_bit(dtype):
-        return
-    if sharding.upcasts(case) and plan.reduction == "gather-broadcast":
-        raise PlanError(
-            "reduction gather-broadcast always adds in float32; reduce float32 is for bucketed, "
-            "all-reduce and zero, reduce wire for all"
-        )
-    if plan.compression != "none":
-        raise PlanError(
-            f"compression {plan.compression} needs gradients of at least 32 bits, precision {dtype} has 16; "
-            "compression none or precision float32 works"
-        )
 
 
 def sums_bytes(case: Case, rank: int, calls: Iterable[Call]) -> int:

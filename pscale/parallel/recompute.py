@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pscale.config import Case, Plan
-from pscale.errors import PlanError
 from pscale.nn import counts
 from pscale.parallel import expert, pipeline, sharding
 from pscale.parallel.context import plan as context
@@ -49,36 +48,6 @@ def stage_segments(case: Case, stage: int) -> dict[int, list[Segment]]:
     return {
         part: segments(case.plan, [names[unit] for unit in units], units[0]) for part, units in parts.items()
     }
-
-
-def check(case: Case) -> None:
-    """Raise PlanError where there is nothing to compute again, or no memory to be saved by it."""
-    model, plan = case.model, case.plan
-    if plan.checkpoint == "none":
-        return
-    chosen = f"checkpoint {plan.checkpoint}"
-    if model.kind in ("linear", "collectives"):
-        raise PlanError(
-            f"{chosen} is for blocks, and model.kind {model.kind} has none; checkpoint none works"
-        )
-    if plan.checkpoint == "selective" and not model.keeps_scores:
-        raise PlanError(
-            f"{chosen} recomputes scores, and attention {model.attention} keeps none at sequence "
-            f"{model.sequence}; checkpoint none holds as little, attention plain would keep them"
-        )
-    if model.kind == "block" and plan.checkpoint_interval:
-        raise PlanError(
-            f"{chosen} saves nothing with a single block, which is recomputed as a whole; "
-            "checkpoint selective or none works"
-        )
-    if plan.checkpoint_interval > model.layers:
-        raise PlanError(
-            f"{chosen} has more blocks than layers {model.layers}; {_fitting(model.layers)} works"
-        )
-
-
-def _fitting(layers: int) -> str:
-    return "checkpoint full" if layers == 1 else f"checkpoint every-{layers} or less"
 
 
 def calls(case: Case, rank: int) -> list[Call]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pscale.config import Case, Model, to_dict
-from pscale.errors import PlanError, PscaleError, ResultsError
+from pscale.errors import PscaleError, ResultsError
 from pscale.mesh.axis import Mesh
 from pscale.nn.param import share
 from pscale.runs.tensor_files import INDEX, Elements, Tensor, TensorFolder, write, write_index
@@ -39,28 +39,13 @@ _ANY = {"steps", "warmup", "micro_batches", "save", "load", "load_by"}  # of one
 LOADING = ("load_s", "load_read_s", "load_broadcast_s", "load_read_bytes", "load_broadcast_bytes")
 
 
-def check(case: Case) -> None:
-    """Raise PlanError for a state that cannot be saved, or loaded."""
-    train, plan = case.train, case.plan
-    if not train.save.every and not train.load:
-        return
-    if case.model.kind == "collectives":
-        raise PlanError("model.kind collectives has no state for train.save or train.load; kind gpt works")
-    if plan.compression != "none":
-        raise PlanError(
-            f"compression {plan.compression} holds back gradients on each replica, which no other plan could "
-            "load; compression none works with train.save and train.load"
-        )
-    if train.load_by == "broadcast" and plan.offloads_state:
-        raise PlanError(
-            f"load_by broadcast holds all of the optimizer's state, and offload {plan.offload} a chunk; "
-            "load_by read works"
-        )
-    if train.load:
-        try:
-            check_fits(saved_facts(Path(train.load)), case)
-        except ResultsError as error:
-            raise PlanError(f"train.load: {error}") from error
+def misfit(case: Case) -> str:
+    """Return why the state that a case loads is not one of its training; empty if it is."""
+    try:
+        check_fits(saved_facts(Path(case.train.load)), case)
+    except ResultsError as error:
+        return str(error)
+    return ""
 
 
 def find(folder: Path) -> Path:

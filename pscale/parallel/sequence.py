@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pscale.config import Case
-from pscale.errors import PlanError
 from pscale.mesh.axis import Axis
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.common_layers import Linear
@@ -19,9 +18,7 @@ from pscale.nn.layer import Layer, Stateless
 from pscale.nn.loss import Loss
 from pscale.nn.param import Param, share
 from pscale.parallel import sharding
-from pscale.parallel.context.form import equal_parts
 from pscale.parallel.replicas import Call
-from pscale.parallel.suggestions import multiples
 from pscale.parallel.tensor import AXIS, Exchange
 
 T_DIM = 1  # of activations (B, T, C)
@@ -48,20 +45,6 @@ class GatheredLinear:
 def slice_of(x: Array, axis: Axis) -> Array:
     """View this rank's slice of T of `x`."""
     return x[:, share(x.shape[T_DIM], axis.size, axis.rank)]
-
-
-def check(case: Case) -> None:
-    """Raise PlanError if the tokens of a rank cannot be cut evenly."""
-    model, plan = case.model, case.plan
-    if not plan.sp or plan.tp == 1:
-        return
-    parts = plan.tp * plan.cp
-    if model.sequence % parts:
-        split = f"tp {plan.tp}" if plan.cp == 1 else f"tp {plan.tp} × cp {plan.cp}"
-        fits = multiples(model.sequence, equal_parts(plan))
-        raise PlanError(
-            f"sp cuts sequence {model.sequence}, which does not divide by {split}; sequence {fits} would"
-        )
 
 
 def calls(case: Case, rank: int) -> list[Call]:

@@ -18,8 +18,7 @@ from pscale.nn.dtypes import BYTES, COMPUTE_BYTES
 from pscale.nn.param import share
 from pscale.nn.routing import has_experts
 from pscale.parallel import pipeline
-from pscale.parallel.context.form import form_of
-from pscale.parallel.matrix.grid import Partition, Scheme, count, scheme_of, share_of
+from pscale.parallel.matrix.grid import Partition, Scheme, scheme_of, share_of
 from pscale.parallel.replicas import Call
 
 
@@ -90,11 +89,6 @@ def sequences(case: Case) -> int:
 def activation_bytes(case: Case) -> int:
     """Return the size of the activations between two layers, before tensor ranks cut them: b s h numbers."""
     return sequences(case) * (case.model.sequence // case.plan.cp) * case.model.width * item_bytes(case)
-
-
-def head_parts(plan: Plan) -> int:
-    """Return what heads have to divide by: tensor ranks or a grid cut them, Ulysses deals them out."""
-    return count(_scheme(plan).inside.columns, plan.sizes) * form_of(plan.context).head_parts(plan)
 
 
 def units(case: Case, rank: int) -> list[str]:

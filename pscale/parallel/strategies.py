@@ -1,49 +1,263 @@
-"""What all strategies check and predict before a process starts."""
+"""What all strategies check and predict before a process starts.
+
+To add a constraint: a line of the table, or of the form of context parallelism that has it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Callable, Iterator, Sequence
 
 from pscale.config import Case
-from pscale.config.axes import PLAN_AXES
+from pscale.config.axes import BATCH_AXES, DEGREES, WITHIN_LAYERS
 from pscale.errors import PlanError
+from pscale.nn.optimizers import rule_of
 from pscale.parallel import (
     collectives,
     compression,
     data_parallel,
     expert,
-    offload,
     optimizer,
     pipeline,
     precision,
     recompute,
     saved_state,
     sequence,
+    sharding,
     tensor,
 )
+from pscale.parallel.compression import codecs
+from pscale.parallel.constraints import AtMost, Constraint, Divides, Excludes, Requires, Table
 from pscale.parallel.context import plan as context
+from pscale.parallel.context.form import form_of, layout_of
 from pscale.parallel.matrix import plan as matrix
+from pscale.parallel.matrix.grid import SCHEMES, Scheme
 from pscale.parallel.replicas import Call
-from pscale.parallel.suggestions import alternatives, divisors, nearest
 
-CHECKS: Sequence[Callable[[Case], None]] = (
-    data_parallel.check_shards,
-    collectives.check,  # asks for the ranks of dp, so sets of shards have to be refused by then
-    data_parallel.check_batch,
-    tensor.check,
-    sequence.check,
-    context.check,
-    expert.check,
-    pipeline.check,
-    matrix.check,
-    compression.check,  # asks how a rank's part is made up, so the plan has to fit the model by then
-    recompute.check,
-    precision.check,
-    optimizer.check,
-    offload.check,
-    saved_state.check,
+_CUT = "kind gpt|moe|block"  # what has layers that ranks can share
+MODEL: Sequence[Constraint] = (
+    Divides("width", "heads", when=_CUT, ways="heads, width"),
+    Divides("heads", "kv_heads", when=f"{_CUT}, kv_heads", ways="kv_heads"),
+    Divides("width", "heads", "pair", when="positions rope", ways="positions, width"),
+    AtMost("top_k", "experts", when="kind moe", ways="top_k"),
+    AtMost("every", "layers", when="kind moe", ways="every"),
 )
+_SUMMA, _PANELS = "algorithm summa, matrix", "the {panels} panels of summa on tx {tx} and ty {ty}"
+_SAVED = "nothing is kept while others compute"
+_PLAN: Sequence[Constraint] = (
+    Requires(
+        lambda get: get("ranks_of_plan") == get("ranks"),
+        text="the plan needs {ranks_of_plan} ranks ({degrees}), the case has {ranks}",
+        ways=f"dp; {', '.join(DEGREES[1:])}; ranks",
+    ),
+    # Bare collectives have no model.
+    *(
+        Excludes(axis, "kind collectives", why="it communicates over dp and tp", ways=axis)
+        for axis in ("cp", "ep", "pp")
+    ),
+    Excludes("matrix", "kind collectives", why="it multiplies nothing", ways="tx 1 with ty 1 with tz 1"),
+    Excludes("zero", "kind collectives", why="it has no parameters", ways="zero"),
+    Excludes("compression", "kind collectives", why="it has no gradients", ways="compression"),
+    Excludes("checkpoint", "kind linear|collectives", why="it has no blocks", ways="checkpoint none"),
+    Excludes("offload", "kind collectives", why="it keeps nothing", ways="offload none"),
+    Excludes("loss_scale", "kind collectives", why="it has no loss", ways="loss_scale none"),
+    Excludes("precision !float32", "kind collectives", why="it sends float32", ways="precision float32"),
+    *(Divides("message", axis, "float32", when="kind collectives") for axis in collectives.AXES),
+    # Data parallel. Where people give the batch of one replica, replicas do not cut it.
+    Excludes("reduction", "zero", why="its sums are scattered, unit by unit"),
+    Excludes("reshard_after_forward", "zero !3", why="no weights are gathered"),
+    Excludes("shard", "zero 0", why="there is nothing to share"),
+    Excludes("shard", "dp 1", why="there is nobody to share with", ways="shard"),
+    Excludes("shard 1", "zero", why="a set of one rank shares nothing", ways="shard"),
+    Divides("dp", "shard", when="shard", ways="shard"),
+    Divides("batch", *BATCH_AXES, "micro_batches", when="batch_of all"),
+    Divides("batch", "micro_batches", when="batch_of replica"),
+    # Tensor and sequence parallel.
+    Excludes("tp", "kind linear", why="it has no layers to cut", ways="tp"),
+    Divides("heads", "tp", when=_CUT, ways="tp, heads"),
+    Divides("kv_heads", "tp", when=_CUT, ways="tp, kv_heads"),
+    Divides("mlp_width", "tp", when=_CUT, ways="tp, mlp_width"),
+    Excludes("tied", "embedding column", "tp", why="its head needs parts by tokens", ways="embedding, tied"),
+    AtMost("tp", "vocabulary", when="kind gpt|moe", ways="tp"),
+    Divides("sequence", "tp", "cp", when=f"sp, tp, {_CUT}", ways="sequence, sp"),
+    # Context parallel.
+    Excludes("cp", "kind linear", why="it has no sequences", ways="cp"),
+    Excludes("ulysses", "context !unified", "cp", ways="ulysses, context"),
+    Divides(
+        "sequence",
+        "chunks",
+        when="cp, placement zigzag",
+        text="sequence {sequence} does not divide by the {chunks} chunks of cp {cp} in zigzag",
+        ways="sequence, placement",
+    ),
+    Divides("sequence", "cp", when="cp, placement contiguous"),
+    # Expert parallel.
+    Excludes("ep", "kind !moe", why="it has no experts", ways="ep, kind moe"),
+    Divides("experts", "ep", when="kind moe", ways="ep, experts"),
+    # Pipeline parallel.
+    Excludes("virtual_stages", "schedule !interleaved"),
+    Excludes("schedule interleaved", "virtual_stages 1", "pp", ways="virtual_stages 2, schedule 1f1b"),
+    Excludes("pp", "kind linear|block", why="it is one unit", ways="pp"),
+    AtMost(
+        "pp * virtual_stages",
+        "layers",
+        when="pp",
+        ways="layers, pp, virtual_stages, schedule 1f1b with virtual_stages 1",
+    ),
+    Divides(
+        "micro_batches",
+        "pp",
+        when="pp, schedule interleaved",
+        ways="micro_batches; schedule 1f1b with virtual_stages 1",
+    ),
+    # A grid.
+    Excludes("matrix", "kind linear", why="it has no layers to cut", ways="tx 1 with ty 1 with tz 1"),
+    Excludes("tied", "matrix", why="its head and its table are on other ranks", ways="tied"),
+    Excludes("matrix", "kind moe", why="it has experts instead of whole MLPs", ways="kind gpt"),
+    *(Excludes(axis, "matrix", why="both would cut the same layers", ways=axis) for axis in WITHIN_LAYERS),
+    Excludes(
+        "sp", "matrix", why="it cuts tokens of tensor parallelism, as agarwal does on a grid", ways="sp"
+    ),
+    Excludes("schedule zero-bubble", "matrix", "pp", why="what it delays communicates", ways="schedule 1f1b"),
+    Excludes("tz", "algorithm cannon|summa", why="it has two axes"),
+    Requires(
+        lambda get: get("tx") == get("ty"),
+        when="algorithm cannon",
+        text="algorithm cannon needs a square, and tx {tx} is not ty {ty}",
+        ways="tx and ty, algorithm summa",
+    ),
+    Divides("width", "panels", when=_SUMMA, text=f"width {{width}} does not divide by {_PANELS}"),
+    Divides("mlp_width", "panels", when=_SUMMA, text=f"mlp_width {{mlp_width}} does not divide by {_PANELS}"),
+    # Compression keeps what it does not send, for the next step.
+    Excludes("compression", "tied", why="either end has gradients of its own"),
+    Excludes("compression", "zero", why="no replica has whole gradients"),
+    Excludes("compression", "reduction", why="it has a communication of its own"),
+    Excludes(
+        "compression", "precision fp16|bf16", why="it needs 32 bits", ways="compression, precision float32"
+    ),
+    Excludes(
+        "compression", "loss_scale", why="the next step may have another", ways="compression, loss_scale none"
+    ),
+    # Recomputing, and what lies in a file.
+    Requires(
+        lambda get: get("keeps_scores"),
+        when="checkpoint selective",
+        text="checkpoint selective recomputes scores, and attention {attention} keeps none",
+        ways="checkpoint none, attention plain",
+    ),
+    Excludes(
+        "checkpoint !none|selective",
+        "kind block",
+        why="it is a single block",
+        ways="checkpoint selective|none",
+    ),
+    AtMost(
+        "checkpoint_interval",
+        "layers",
+        text="checkpoint {checkpoint} has more blocks than layers {layers}",
+        ways="checkpoint full",
+    ),
+    Excludes("offload activations|both", "kind linear|block", why=_SAVED, ways="offload"),
+    Excludes("offload activations|both", "layers 1", why=_SAVED, ways="offload, layers 2"),
+    Excludes(
+        "offload optimizer|both",
+        "optimizer_state none|factored",
+        why="there is nothing to save",
+        ways="offload, optimizer adamw",
+    ),
+    # Numbers of 16 bits, and the optimizer.
+    Excludes("reduction gather-broadcast", "reduce float32", "precision fp16|bf16", ways="reduction, reduce"),
+    AtMost(
+        "lr_warmup",
+        "last_step",
+        text="lr_warmup {lr_warmup} leaves none of warmup {warmup} + steps {steps} at the full rate",
+        ways="lr_warmup",
+        when="load_nothing true",
+    ),
+    # Saved state.
+    Excludes("saved_state true", "kind collectives", why="it has none", ways="kind gpt"),
+    Excludes(
+        "compression", "saved_state true", why="no other plan has what it holds back", ways="compression"
+    ),
+    Excludes("load_by broadcast", "offload optimizer|both", "saved_state true", ways="load_by"),
+    Requires(lambda get: not get("misfit"), when="load", text="train.load: {misfit}", ways=""),
+)
+_LAST = AtMost("gradients_of_a_rank", "indices", when="compression topk", ways="compression powersgd, tp, pp")
+
+
+def _cuts(scheme: Scheme) -> Iterator[Constraint]:
+    """Yield what ranks of a grid share evenly."""
+    yield Divides("heads", *scheme.inside.columns, ways="heads; heads with width")
+    yield Divides("kv_heads", *scheme.inside.columns)
+    for partition in (scheme.into, scheme.out_of):
+        yield Divides("width", *partition.rows)
+        yield Divides("width", *partition.columns)
+    yield Divides("mlp_width", *scheme.into.columns)
+    yield Divides("mlp_width", *scheme.out_of.rows)
+    for axes in (scheme.into.columns, scheme.table.rows):
+        yield Divides("vocabulary", *axes, when="kind gpt")
+    for axes in (scheme.outside.rows, scheme.inside.rows):
+        text = "batch {batch} gives a micro-batch {sequences} sequences, which do not divide by {split}"
+        yield Divides("sequences", *axes, text=text, ways="batch")
+
+
+_GRIDS = {algorithm: [*_cuts(scheme)] for algorithm, scheme in SCHEMES.items()}
+
+
+def _constraints(case: Case) -> Iterator[Constraint]:
+    """Yield those of the form of context parallelism and of the algorithm on a grid."""
+    yield from form_of(case.plan.context).constraints if case.plan.cp > 1 else ()
+    yield from _GRIDS[case.plan.matrix.algorithm] if case.plan.matrix.ranks > 1 else ()
+    yield _LAST  # only a plan that fits the model has parts to count
+
+
+def _batch(case: Case) -> int:
+    parts = case.plan.batch_parts if _batch_of(case) == "replica" else 1
+    return case.train.batch // parts
+
+
+def _batch_of(case: Case) -> str:
+    weak = case.scaling == "weak" and case.train.batch % case.plan.batch_parts == 0
+    return "replica" if weak else "all"
+
+
+def _most_gradients(case: Case) -> int:
+    """Return how many gradients a rank sums at most."""
+    plan = case.plan
+    # Ranks of other stages hold other layers, and the first of other axes the most of a layer.
+    ranks = {pipeline.stage_of(plan, rank): rank for rank in reversed(range(plan.ranks))}
+    return max(part.parameters for rank in ranks.values() for part in sharding.tensor_groups(case, rank))
+
+
+def _state(case: Case) -> str:
+    """Return what the optimizer keeps: `none`, `factored` or `whole`."""
+    rule = rule_of(case.train.optimizer)
+    return "factored" if rule.factored else "whole" if rule.keeps(case.train) else "none"
+
+
+TABLE = Table(
+    (*MODEL, *_PLAN),
+    _constraints,
+    {
+        "batch": _batch,
+        "batch_of": _batch_of,
+        "chunks": lambda case: math.lcm(layout_of(case.model, case.plan).chunks, case.plan.cp),
+        "degrees": lambda case: case.plan.product,
+        "float32": lambda _: collectives.ITEM.itemsize,
+        "gradients_of_a_rank": _most_gradients,
+        "indices": lambda _: codecs.MOST,
+        "load_nothing": lambda case: not case.train.load,
+        "misfit": saved_state.misfit,
+        "saved_state": lambda case: bool(case.train.save.every or case.train.load),
+        "last_step": lambda case: case.train.warmup + case.train.steps - 1,
+        "pair": lambda _: 2,
+        "panels": lambda case: math.lcm(case.plan.matrix.tx, case.plan.matrix.ty),
+        "ranks_of_plan": lambda case: case.plan.ranks,
+        "sequences": sharding.sequences,
+        "optimizer_state": _state,
+    },
+)
+
 CALLS: Sequence[Callable[[Case, int], list[Call]]] = (
     data_parallel.calls,
     collectives.calls,
@@ -61,50 +275,8 @@ CALLS: Sequence[Callable[[Case, int], list[Call]]] = (
 
 def check(case: Case) -> None:
     """Raise PlanError if the case cannot run on any machine."""
-    plan = case.plan
-    if plan.ranks != case.ranks:
-        needed = f"{plan.ranks} rank" + ("s" if plan.ranks > 1 else "")
-        raise PlanError(
-            f"the plan needs {needed} ({plan.product}), the case has {case.ranks}; {_fitting(case)} works"
-        )
-    for check_one in CHECKS:
-        check_one(case)
-
-
-def _fitting(case: Case) -> str:
-    """Write which degrees have the product of the case: one changed, and dp, if that is enough."""
-    plan, ranks = case.plan, case.ranks
-    others = plan.ranks // plan.dp
-    if ranks % others == 0:
-        return f"dp {ranks // others}"
-    fits = []
-    for axis in (axis for axis in PLAN_AXES if axis != "dp"):
-        room, left = divmod(ranks * getattr(plan, axis), others)
-        wholes = divisors(room) if left == 0 else []
-        works = [size for size in wholes if _works(_with(case, {axis: size, "dp": room // size}))]
-        if near := nearest(works, getattr(plan, axis)):
-            fits.append(f"{axis} {alternatives(near)} with dp rest")
-    if not fits:
-        fits = [f"degrees whose product is {ranks}, each {alternatives(divisors(ranks))}"]
-        if ranks > others:
-            fits.append(f"ranks {ranks - ranks % others} with dp rest")
-    return ", or ".join(fits)
-
-
-def _with(case: Case, degrees: dict[str, int]) -> Case:
-    """Return the case with other degrees: where people give the batch of one replica, of another batch."""
-    plan, batch = replace(case.plan, **degrees), case.train.batch  # type: ignore[arg-type]
-    if case.scaling == "weak":
-        batch = batch // case.plan.batch_parts * plan.batch_parts
-    return replace(case, plan=plan, train=replace(case.train, batch=batch))
-
-
-def _works(case: Case) -> bool:
-    try:
-        check(case)
-    except PlanError:
-        return False
-    return True
+    if constraint := TABLE.clash(case):
+        raise PlanError(TABLE.words(constraint, case))
 
 
 def calls(case: Case, rank: int = 0) -> list[Call]:

@@ -9,14 +9,12 @@ pairs.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
 from pscale.config import Case
-from pscale.errors import PlanError
 from pscale.mesh.axis import Axis
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers, rounded, upcast
@@ -27,7 +25,6 @@ from pscale.nn.loss import Loss
 from pscale.nn.param import Cut, Param, share
 from pscale.parallel import sharding
 from pscale.parallel.replicas import Call
-from pscale.parallel.suggestions import degrees, divisors, heads, multiples
 
 AXIS = "tp"
 
@@ -94,37 +91,6 @@ class ReplicatedLoss:
         """Return this rank's share of the loss and the gradient of the outputs, whole on every rank."""
         value, gradient = self.loss.forward(y, targets, weight)
         return value / self.axis.size, gradient
-
-
-def check(case: Case) -> None:
-    """Raise PlanError for a model that cannot be cut so."""
-    model, tp = case.model, case.plan.tp
-    if tp == 1 or model.kind == "collectives":
-        return
-    if model.kind == "linear":
-        raise PlanError(
-            f"tp {tp} cuts the layers of a transformer; kind linear has none, tp 1 with dp rest would work"
-        )
-    if model.heads % tp:
-        fits = degrees(case.plan, "tp", divisors(model.heads))
-        more = heads(model, sharding.head_parts(case.plan))
-        raise PlanError(f"heads {model.heads} do not divide by tp {tp}; {fits} would, or {more}")
-    for name in ("kv_heads", "mlp_width"):  # 0 divides
-        if (value := getattr(model, name)) % tp:
-            fits = degrees(case.plan, "tp", divisors(math.gcd(value, model.heads)))
-            raise PlanError(
-                f"{name} {value} does not divide by tp {tp}; {fits} would, or {name} {multiples(value, tp)}"
-            )
-    if model.tied and case.plan.embedding == "column":
-        raise PlanError(
-            "embedding column cuts the table by features, and a tied head needs its parts by tokens; "
-            "embedding row would work, or tied false"
-        )
-    if model.kind in ("gpt", "moe") and model.vocabulary < tp:
-        raise PlanError(
-            f"vocabulary {model.vocabulary} leaves some of tp {tp} ranks without a token; "
-            f"{degrees(case.plan, 'tp', range(1, model.vocabulary + 1))} would work"
-        )
 
 
 def calls(case: Case, rank: int) -> list[Call]:

@@ -10,9 +10,8 @@ from typing import Any, get_args
 from pscale.config import Case, Matrix, Plan
 from pscale.config.axes import GRID_AXES, PLAN_AXES
 from pscale.config.choices import Context, MatrixAlgorithm, Schedule
-from pscale.errors import PlanError
-from pscale.parallel import strategies
-from pscale.parallel.suggestions import divisors
+from pscale.parallel.constraints import divisors
+from pscale.parallel.strategies import TABLE
 
 Fields = dict[str, Any]  # of a plan
 
@@ -54,11 +53,7 @@ def _with(case: Case, plan: Plan, micro_batches: int) -> Case:
 
 
 def _runs(case: Case) -> bool:
-    try:
-        strategies.check(case)
-    except PlanError:
-        return False
-    return True
+    return TABLE.clash(case) is None
 
 
 def _micro_batches(case: Case, plan: Plan) -> list[int]:

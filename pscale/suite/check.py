@@ -12,8 +12,7 @@ from pscale.config.training import is_16_bit
 from pscale.data import check as check_data
 from pscale.data import find_corpus
 from pscale.errors import PlanError, SuiteError, UsageError
-from pscale.parallel import sharding, suggestions
-from pscale.parallel.strategies import check as check_plan
+from pscale.parallel.strategies import MODEL, TABLE
 from pscale.suite.document import Path_, Place, dotted
 from pscale.suite.draft import Draft, written
 from pscale.suite.fields import GROUPS, PARAMS, full_name
@@ -47,9 +46,12 @@ def check(suite: Suite, drafts: Sequence[Draft], machine: Mapping[str, float]) -
     if problems:
         raise suite_error(problems.values(), suite.places)
     shortages = [(draft, text) for draft in drafts if (text := _shortage(draft.case, machine["cores"]))]
-    refusals = [(draft, text) for draft in trained if (text := _refusal(draft.case))]
+    refusals = [(draft, constraint) for draft in trained if (constraint := TABLE.clash(draft.case))]
     if found := shortages + refusals:
-        lines = [_placed(suite, draft, text) for draft, text in found[:SHOWN]]
+        lines = [
+            _placed(suite, draft, why if isinstance(why, str) else TABLE.words(why, draft.case))
+            for draft, why in found[:SHOWN]
+        ]
         more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
         raise PlanError("\n".join([*lines, *more, *([_WAYS_OUT] if shortages else [])]))
 
@@ -91,25 +93,10 @@ def _placed(suite: Suite, draft: Draft, text: str) -> str:
 
 def _work_problems(case: Case) -> Iterator[Problem]:
     """Yield what is wrong with the sizes of the model and with the data."""
-    model, width, heads = case.model, case.model.width, case.model.heads
-    if width % heads:
-        would = suggestions.heads(model, sharding.head_parts(case.plan))
-        message = f"{heads} heads do not divide width {width}; {would} would, or width "
-        yield Problem(("model", "heads"), message + str(width + heads - width % heads))
-    elif heads % model.key_heads:
-        message = f"kv_heads {model.kv_heads} do not divide heads {heads}"
-        fits = suggestions.alternatives(suggestions.nearest(suggestions.divisors(heads), model.kv_heads))
-        yield Problem(("model", "kv_heads"), f"{message}; kv_heads {fits} would")
-    elif model.positions == "rope" and width // heads % 2:
-        message = f"rope turns pairs, and a head has {width // heads} of width {width}; width "
-        yield Problem(("model", "positions"), f"{message}{suggestions.multiples(width, 2 * heads)} would")
-    if model.kind == "moe" and model.top_k > model.experts:
-        message = f"{model.top_k} experts of a token are more than experts {model.experts}"
-        yield Problem(("model", "top_k"), f"{message}; top_k {model.experts} works")
-    if model.kind == "moe" and model.every > model.layers:
-        fits = "1" if model.layers == 1 else f"1 to {model.layers}"
-        message = f"every {model.every} leaves no block of layers {model.layers} with experts"
-        yield Problem(("model", "every"), f"{message}; every {fits} would")
+    model = case.model
+    get = TABLE.get(case)
+    for constraint in [each for each in MODEL if not each.holds(get)][:1]:
+        yield Problem(("model", constraint.ways[0][0]), TABLE.words(constraint, case))
     yield from _size_problems(case)
     try:
         check_data(case.data, model, case.train)
@@ -228,11 +215,3 @@ def _shortage(case: Case, cores: float) -> str:
         return ""
     product = f"ranks {case.ranks} x threads {case.threads} = {needed} cores"
     return f"{product}, this machine has {cores:g}"
-
-
-def _refusal(case: Case) -> str:
-    try:
-        check_plan(case)
-    except PlanError as error:
-        return str(error)
-    return ""

@@ -43,16 +43,22 @@ def test_every_verb_is_called_on_every_axis_and_holds_two_messages(plan, folder)
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        (Plan(cp=2), "model.kind collectives communicates over dp and tp; cp 2 is the same as dp 2"),
-        (Plan(dp=2, zero=1), "model.kind collectives has no parameters for zero 1 to share; zero 0 works"),
+        (
+            Plan(cp=2),
+            "cp 2 does not go with kind collectives: it communicates over dp and tp; "
+            "cp 1 with dp rest would work",
+        ),
+        (
+            Plan(dp=2, zero=1),
+            "zero 1 does not go with kind collectives: it has no parameters; zero 0 would work",
+        ),
         (
             Plan(dp=4, shard=2),
-            "shard 2 needs something to share, and the plan has zero 0; zero 1, 2 or 3, or shard 0 works",
+            "shard 2 does not go with zero 0: there is nothing to share; shard 0 would work",
         ),
         (
             Plan(dp=7),
-            "message 240 does not divide into numbers of 4 bytes for each rank of dp 7; "
-            "message 224 or 252 would",
+            "message 240 does not divide by dp 7 × float32 4 = 28; message 224 or 252 would work",
         ),
     ],
 )

@@ -51,7 +51,7 @@ def test_what_travels_has_room_for_the_most_tokens_that_a_rank_can_send(plan, ro
 @pytest.mark.parametrize(
     ("case", "words"),
     [
-        (case_of(Plan(ep=3), batch=15), ["experts 4", "ep 3", "ep 1 with dp rest", "experts 6"]),
+        (case_of(Plan(ep=3), batch=15), ["experts 4", "ep 3", "ep 1 with dp rest", "experts 3 or 6"]),
         (case_of(Plan(ep=2, dp=2), Model()), ["ep 2", "gpt", "ep 1 with dp rest"]),
         (case_of(Plan(ep=4, dp=3)), ["batch 16", "dp 3 × ep 4", "12 or 24"]),
     ],

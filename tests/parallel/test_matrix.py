@@ -227,18 +227,21 @@ SQUARE, CUBE = Matrix(tx=2, ty=2, algorithm="cannon"), Matrix(tx=2, ty=2, tz=2, 
 @pytest.mark.parametrize(
     ("case", "words"),
     [
-        (case_of(Plan(matrix=SQUARE), kind="linear"), ["2 × 2 cannon", "kind linear", "dp 4"]),
+        (
+            case_of(Plan(matrix=SQUARE), kind="linear"),
+            ["2 × 2 cannon", "kind linear", "tx 1 and ty 1 and tz 1 with dp rest"],
+        ),
         (case_of(Plan(matrix=SQUARE), kind="moe"), ["experts", "kind gpt"]),
-        (case_of(Plan(matrix=SQUARE, tp=2)), ["tp 2", "2 × 2 cannon", "tp 1", "dp 2"]),
-        (case_of(Plan(matrix=SQUARE, cp=2)), ["cp 2", "cp 1", "dp 2"]),
+        (case_of(Plan(matrix=SQUARE, tp=2)), ["tp 2", "2 × 2 cannon", "tp 1 with dp rest"]),
+        (case_of(Plan(matrix=SQUARE, cp=2)), ["cp 2", "cp 1 with dp rest"]),
         (case_of(Plan(matrix=SQUARE, sp=True)), ["sp", "agarwal"]),
         (case_of(Plan(matrix=SQUARE, pp=2, schedule="zero-bubble")), ["zero-bubble", "1f1b"]),
-        (case_of(Plan(matrix=replace(SQUARE, tz=2))), ["cannon", "tz 2", "tz 1", "dp 2", "axonn"]),
+        (case_of(Plan(matrix=replace(SQUARE, tz=2))), ["cannon", "tz 2", "tz 1 with dp rest", "axonn"]),
         (
             case_of(Plan(dp=2, matrix=replace(SQUARE, tx=3))),
-            ["square", "tx 3", "ty 2", "tx 2 and ty 2", "summa"],
+            ["square", "tx 3", "ty 2", "tx 2 and ty 2 with dp rest"],
         ),
-        (case_of(Plan(matrix=replace(SQUARE, tx=1))), ["tx 1", "ty 2; algorithm summa"]),
+        (case_of(Plan(matrix=replace(SQUARE, tx=1))), ["tx 1", "ty 2; ", "algorithm summa"]),
         (
             case_of(Plan(matrix=Matrix(tx=2, ty=3, algorithm="summa")), width=27, heads=3),
             ["width 27", "6 panels", "tx 2", "ty 3", "24 or 30"],

@@ -188,9 +188,9 @@ def read_all(folder):
 
 def test_what_cannot_be_saved_or_loaded_is_refused_with_what_works(tmp_path):
     saves = replace(TEXT, train=replace(TEXT.train, save=Save(every=1)))
-    assert "compression none works" in refusal(on_plan(saves, Plan(dp=2, compression="int8")))
+    assert "compression none would work" in refusal(on_plan(saves, Plan(dp=2, compression="int8")))
     offloaded = replace(saves, train=replace(saves.train, load_by="broadcast"))
-    assert "load_by read works" in refusal(on_plan(offloaded, Plan(offload="optimizer")))
+    assert "load_by read would work" in refusal(on_plan(offloaded, Plan(offload="optimizer")))
     assert "has no saved state" in refusal(loading(TEXT, tmp_path))
 
 

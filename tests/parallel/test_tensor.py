@@ -21,7 +21,7 @@ def case_of(plan, **sizes):
 @pytest.mark.parametrize(
     ("case", "words"),
     [
-        (case_of(Plan(tp=4)), ["heads 6", "tp 4", "tp 1 or 2 with dp rest would", "heads 4"]),
+        (case_of(Plan(tp=4)), ["heads 6", "tp 4", "tp 1 or 2 with dp rest", "heads 4"]),
         (case_of(Plan(tp=6), kv_heads=2), ["kv_heads 2", "tp 6", "tp 1 or 2", "kv_heads 6"]),
         (case_of(Plan(tp=3), mlp_width=32), ["mlp_width 32", "tp 3", "tp 1 with", "mlp_width 30 or 33"]),
         (case_of(Plan(tp=3), kind="linear"), ["tp 3", "linear", "tp 1"]),

@@ -223,7 +223,7 @@ def plan_of(**plan):
         (plan_of(dp=4, shard=2), ["shard 2", "zero 1, 2 or 3", "zero 0"]),
         (plan_of(dp=6, shard=4, zero=1), ["shard 4", "dp 6", "2, 3 or 6"]),
         (plan_of(dp=2, shard=4, zero=1), ["shard 4", "dp 2", "2 would"]),
-        (plan_of(shard=4, zero=1), ["shard 4", "dp 1", "shard 0 works"]),
+        (plan_of(shard=4, zero=1), ["shard 4", "dp 1", "shard 0 would work"]),
     ],
 )
 def test_choices_that_contradict_each_other_are_refused_with_those_that_would_work(case, words):

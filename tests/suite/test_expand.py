@@ -233,11 +233,11 @@ repeat: 2 => base: "ranks > 1"
 where: "ranks <= 2" => where: "rnaks <= 2"
     weak.yaml:18: expect[0].where: expression 'rnaks <= 2': unknown
 heads: 4 => heads: 5
-    weak.yaml:4: model.heads: 5 heads do not divide width 64; heads 4 or 8 would, or width 65
+    weak.yaml:4: model.heads: width 64 does not divide by heads 5; heads 4 or 8, or width 60 or 65 would work
 kind: gpt => kind: moe, experts: 1, top_k: 2
-    weak.yaml:4: model.top_k: 2 experts of a token are more than experts 1; top_k 1 works
+    weak.yaml:4: model.top_k: top_k 2 is more than experts 1; top_k 1 would work
 kind: gpt => kind: moe, every: 3
-    weak.yaml:4: model.every: every 3 leaves no block of layers 2 with experts; every 1 to 2 would
+    weak.yaml:4: model.every: every 3 is more than layers 2; every 2 would work
   ranks: [1, 2, 4]\n  threads: [1] =>   lr: [0.001, 0.0010000001]
     sweep: has duplicates: 2 cases called 'lr 0.001'
 python-stdlib => python-stdlb
@@ -344,31 +344,31 @@ def test_more_ranks_than_cores_are_refused_with_two_ways_out(cases):
     [
         (
             [("dp: ranks", "dp: 2")],
-            "1 rank: the plan needs 2 ranks (dp 2), the case has 1; dp 1 works",
+            "1 rank: the plan needs 2 ranks (dp 2), the case has 1; dp 1 would work",
         ),
         (
             [("dp: ranks", "dp: rest, tp: 2"), ("[1, 2, 4]", "[2, 3]")],
-            "3 ranks: the plan needs 2 ranks (tp 2), the case has 3; tp 1 with dp rest works",
+            "3 ranks: the plan needs 2 ranks (tp 2), the case has 3; tp 1 with dp rest would work",
         ),
         (
             [("dp: ranks", "dp: rest, shard: 3, zero: 1"), ("[1, 2, 4]", "[4]")],
-            "4 ranks: shard 3 does not divide dp 4 into sets of shards; shard 2 or 4 would",
+            "4 ranks: dp 4 does not divide by shard 3; shard 0, 2 or 4 would work",
         ),
         (
             [("dp: ranks", "tp: 2, cp: 2"), ("[1, 2, 4]", "[4, 2]")],
-            "2 ranks: the plan needs 4 ranks (tp 2 × cp 2), the case has 2; tp 1 with dp rest, or cp 1",
+            "2 ranks: the plan needs 4 ranks (tp 2 × cp 2), the case has 2; tp 1 with dp rest or cp 1",
         ),
         (
             [("dp: ranks", "tp: ranks"), ("[1, 2, 4]", "[1, 3]")],
-            "3 ranks: heads 4 do not divide by tp 3; tp 1 with dp rest would, or heads 6",
+            "3 ranks: heads 4 do not divide by tp 3; tp 1 with dp rest would work",
         ),
         (
             [("scaling: weak", "scaling: strong"), ("batch: 4", "batch: 6")],
-            "4 ranks: batch 6 does not divide by dp 4; batch 4 or 8 would",
+            "4 ranks: batch 6 does not divide by dp 4; batch 4 or 8 would work",
         ),
         (
             [("batch: 4", "batch: 4\n  micro_batches: 3")],
-            "4 ranks: batch 4 does not divide by micro_batches 3; batch 3 or 6 would",
+            "4 ranks: batch 4 does not divide by micro_batches 3; batch 3 or 6 would work",
         ),
     ],
 )
@@ -383,13 +383,13 @@ def test_a_plan_that_cannot_be_is_refused_with_its_numbers(cases, changes, expec
         (
             [("bucket: 4MiB", "compression: fp16"), (SWEEP, "  ranks: [2]\n  cases:\n  - {zero: 3}")],
             [],
-            "weak.yaml:15: 2 ranks: compression fp16 needs whole gradients",  # the sweep, not the plan
+            "weak.yaml:15: 2 ranks: compression fp16 does not go with zero 3",  # the sweep, not the plan
         ),
         ([("dp: ranks", "tp: ranks"), ("[1, 2, 4]", "[3]")], [], "weak.yaml:4: 3 ranks: heads 4 do not"),
         (
             [("dp: ranks", "matrix: {tx: 2, ty: 2}"), ("kind: gpt", "kind: moe"), ("[1, 2, 4]", "[4]")],
             [],
-            "weak.yaml:11: 4 ranks: matrix 2 × 2 axonn cuts whole MLPs",
+            "weak.yaml:11: 4 ranks: matrix 2 × 2 axonn does not go with kind moe",
         ),
         (
             [],
@@ -407,7 +407,7 @@ def test_a_plan_that_cannot_be_is_refused_where_a_field_that_clashes_was_written
 
 def test_heads_that_are_named_divide_by_the_ranks_that_cut_them(suite):
     whole = suite(("heads: 4", "heads: 3"), overrides=["tp=4", "dp=rest", "sweep.ranks=[4]"])
-    with pytest.raises(SuiteError, match="3 heads do not divide width 64; heads 4 would, or width 66"):
+    with pytest.raises(SuiteError, match="width 64 does not divide by heads 3; heads 4 would work"):
         expand(whole, MACHINE)
 
 

@@ -211,29 +211,29 @@ def test_a_router_that_counts_again_is_caught(folder, monkeypatch):
         (
             Model(kind="linear", layers=1, width=5, heads=1, sequence=1),
             "full",
-            "checkpoint full is for blocks, and model.kind linear has none; checkpoint none works",
+            "checkpoint full does not go with kind linear: it has no blocks; checkpoint none would work",
         ),
         (
             Model(sequence=2048),
             "selective",
-            "checkpoint selective recomputes scores, and attention auto keeps none at sequence 2048; "
-            "checkpoint none holds as little, attention plain would keep them",
+            "checkpoint selective recomputes scores, and attention auto keeps none; "
+            "checkpoint none or attention plain would work",
         ),
         (
             BLOCK.model,
             "full",
-            "checkpoint full saves nothing with a single block, which is recomputed as a whole; "
-            "checkpoint selective or none works",
+            "checkpoint full does not go with kind block: it is a single block; "
+            "checkpoint selective or none would work",
         ),
         (
             Model(layers=4),
             "every-5",
-            "checkpoint every-5 has more blocks than layers 4; checkpoint every-4 or less works",
+            "checkpoint every-5 has more blocks than layers 4; checkpoint full would work",
         ),
         (
             Model(layers=1),
             "every-5",
-            "checkpoint every-5 has more blocks than layers 1; checkpoint full works",
+            "checkpoint every-5 has more blocks than layers 1; checkpoint full would work",
         ),
     ],
 )

@@ -92,8 +92,12 @@ def test_without_a_scale_nobody_looks(folder):
 @pytest.mark.parametrize(
     ("model", "plan", "words"),
     [
-        ({}, Plan(dp=2, compression="sign"), "loss_scale none works with compression"),
-        ({"kind": "collectives"}, Plan(dp=2), "no loss for loss_scale dynamic; loss_scale none works"),
+        ({}, Plan(dp=2, compression="sign"), "compression none or loss_scale none would work"),
+        (
+            {"kind": "collectives"},
+            Plan(dp=2),
+            "loss_scale dynamic does not go with kind collectives: it has no loss; loss_scale none",
+        ),
     ],
 )
 def test_what_has_no_loss_or_keeps_gradients_of_other_scales_is_refused(model, plan, words):

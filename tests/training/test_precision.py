@@ -257,9 +257,14 @@ def test_a_product_is_that_of_float32_rounded_once(dtype):
 @pytest.mark.parametrize(
     ("model", "plan", "precision", "words"),
     [
-        ({}, {"dp": 2, "compression": "int8"}, {}, "compression none or precision float32 works"),
-        ({}, {"dp": 2, "reduction": "gather-broadcast"}, {"reduce": "float32"}, "reduce wire for all"),
-        ({"kind": "collectives"}, {"dp": 2}, {}, "collectives sends float32"),
+        ({}, {"dp": 2, "compression": "int8"}, {}, "compression none or precision float32 would work"),
+        (
+            {},
+            {"dp": 2, "reduction": "gather-broadcast"},
+            {"reduce": "float32"},
+            "reduction bucketed or all-reduce, or reduce wire would work",
+        ),
+        ({"kind": "collectives"}, {"dp": 2}, {}, "collectives: it sends float32"),
     ],
 )
 def test_what_is_not_computed_in_16_bits_is_refused_with_what_is(model, plan, precision, words):

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pscale.config import Case, Plan
-from pscale.errors import PlanError
 from pscale.mesh.axis import Axis
 from pscale.mesh.grid import axis_name
-from pscale.parallel import pipeline, sharding
-from pscale.parallel.compression.codecs import MOST, ROUNDINGS, Blocks, Largest, picked_bytes, rounded_bytes
+from pscale.parallel import sharding
+from pscale.parallel.compression.codecs import ROUNDINGS, Blocks, Largest, picked_bytes, rounded_bytes
 from pscale.parallel.compression.error_feedback import Array, Encoded, Factors, LowRank, factors
 from pscale.parallel.replicas import Call
 from pscale.parallel.sharding import TensorGroup
@@ -35,48 +34,6 @@ def make_compressed(
     if plan.compression == "topk":
         return Encoded(grad, axis, Largest(grad.size, grad.dtype, plan.compression_share))
     return Encoded(grad, axis, Blocks(grad.size, grad.dtype, ROUNDINGS[plan.compression]))
-
-
-def check(case: Case) -> None:
-    """Raise PlanError where the sums that would be compressed do not exist, or are made in another way."""
-    plan, kind = case.plan, case.plan.compression
-    if kind == "none":
-        return
-    if plan.zero:
-        raise PlanError(
-            f"compression {kind} needs whole gradients on every replica, to keep what it does not send, "
-            f"and zero {plan.zero} scatters their sums over shards; compression none or zero 0 works"
-        )
-    if plan.reduction != "bucketed":
-        raise PlanError(
-            f"compression {kind} has its own communication: reduction {plan.reduction} is for compression "
-            "none; compression none or reduction bucketed works"
-        )
-    if case.precision.loss_scale not in ("auto", "none"):
-        raise PlanError(
-            f"compression {kind} keeps what it does not send for later steps, whose loss may have another "
-            f"scale, and would keep an overflow forever: loss_scale {case.loss_scale} is for "
-            "compression none; loss_scale none works with compression"
-        )
-    if case.model.kind == "collectives":
-        raise PlanError(
-            f"model.kind collectives has no gradients for compression {kind}; compression none works"
-        )
-    if case.model.tied:
-        raise PlanError(
-            f"compression {kind} would hold back other gradients of a tied table at either end; "
-            "compression none or tied false works"
-        )
-    if kind != "topk":
-        return
-    # Ranks of other stages hold other layers, and the first of other axes hold the most of a layer.
-    held = {pipeline.stage_of(plan, rank): rank for rank in reversed(range(plan.ranks))}
-    most = max(part.parameters for rank in held.values() for part in sharding.tensor_groups(case, rank))
-    if most > MOST:
-        raise PlanError(
-            f"compression topk has indices up to {MOST:,}, and a rank sums {most:,} gradients; "
-            "tp or pp makes them fewer, powersgd needs no indices"
-        )
 
 
 def calls(case: Case, rank: int) -> list[Call]:

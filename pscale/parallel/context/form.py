@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -14,6 +13,7 @@ from pscale.mesh.axis import Axis, Mesh
 from pscale.nn.attention import Attention
 from pscale.nn.buffers import Buffers
 from pscale.nn.layer import Layer, Recomputed
+from pscale.parallel.constraints import Constraint, Divides
 from pscale.parallel.context.layout import Layout
 from pscale.parallel.replicas import Call
 
@@ -64,12 +64,20 @@ class Form:
     backward: Calls
     recomputed: Calls
     heads_over: str | None = None  # the degree, in a plan, of the ranks over which heads are dealt out
-    check: Callable[[Plan], None] = lambda _: None  # raises PlanError for degrees that do not fit
+    constraints: Sequence[Constraint] = ()
 
     def head_parts(self, plan: Plan) -> int:
         """Return over how many ranks heads are dealt out."""
         parts: int = getattr(plan, self.heads_over) if self.heads_over and plan.cp > 1 else 1
         return max(parts, 1)
+
+
+def distributes_heads(*axes: str) -> Sequence[Constraint]:
+    """Return the constraints of a form that deals heads out over the product of axes."""
+    return (
+        Divides("heads", *axes, ways="heads, context; heads with width"),
+        Divides("kv_heads", *axes, ways="kv_heads, context"),
+    )
 
 
 @cache
@@ -91,8 +99,3 @@ def layout_of(model: Model, plan: Plan) -> Layout:
     parts = form_of(plan.context).head_parts(plan)
     slices = parts if parts < plan.cp else 1  # of a part whose keys and values travel as one
     return Layout(sequence=model.sequence, parts=plan.cp // slices, placement=plan.placement, slices=slices)
-
-
-def equal_parts(plan: Plan) -> int:
-    """Return what a sequence has to divide by, so that every rank has as much of it between all layers."""
-    return math.lcm(layout_of(Model(), plan).chunks, plan.sequence_parts)

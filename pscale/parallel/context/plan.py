@@ -2,54 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from pscale.config import Case
-from pscale.errors import PlanError
 from pscale.nn.kernels.attention_block import AttentionBlock
-from pscale.parallel import sharding, suggestions
-from pscale.parallel.context.form import Calls, equal_parts, form_of, layout_of
+from pscale.parallel import sharding
+from pscale.parallel.context.form import Calls, form_of
 from pscale.parallel.context.layout import Layout
 from pscale.parallel.replicas import Call
-
-
-def check(case: Case) -> None:
-    """Raise PlanError if the sequence, or for ulysses the heads, cannot be dealt out evenly."""
-    model, plan = case.model, case.plan
-    if plan.cp == 1:
-        return
-    if model.kind == "linear":
-        raise PlanError(
-            f"cp {plan.cp} cuts sequences, and model.kind 'linear' has none; cp 1 with dp rest works"
-        )
-    form = form_of(plan.context)
-    form.check(plan)
-    if plan.ulysses and form.heads_over != "ulysses":
-        raise PlanError(
-            f"ulysses {plan.ulysses} is for context unified, and the plan has context {plan.context}; "
-            "context unified or ulysses 0 works"
-        )
-    needed = math.lcm(layout_of(model, plan).chunks, plan.cp)
-    if model.sequence % needed:
-        zigzag = needed > plan.cp
-        split = f"the {needed} chunks of cp {plan.cp} placed in zigzag" if zigzag else f"cp {plan.cp}"
-        hint = "; placement contiguous works" if model.sequence % plan.cp == 0 else ""
-        raise PlanError(
-            f"sequence {model.sequence} does not divide by {split}; "
-            f"sequence {suggestions.multiples(model.sequence, equal_parts(plan))} would{hint}"
-        )
-    over, parts = f"{form.heads_over} {form.head_parts(plan)}", sharding.head_parts(plan)
-    for name, fits in (
-        ("heads", suggestions.heads(model, parts)),
-        ("kv_heads", f"kv_heads {suggestions.multiples(model.kv_heads, parts)}"),
-    ):
-        if (value := getattr(model, name)) // plan.tp % form.head_parts(plan):
-            split = over if plan.tp == 1 else f"tp {plan.tp} × {over} = {parts}"
-            raise PlanError(
-                f"{name} {value} does not divide by {split}, over which context {plan.context} "
-                f"distributes them; {fits} would, as would context ring or all-gather"
-            )
 
 
 def calls(case: Case, rank: int) -> list[Call]:

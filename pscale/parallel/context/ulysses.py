@@ -13,7 +13,7 @@ from pscale.nn.attention import packed
 from pscale.nn.buffers import Buffers
 from pscale.nn.layer import Chain, Layer
 from pscale.nn.param import Param
-from pscale.parallel.context.form import AttentionShare, Form
+from pscale.parallel.context.form import AttentionShare, Form, distributes_heads
 from pscale.parallel.context.layout import Layout
 from pscale.parallel.replicas import Call
 
@@ -99,4 +99,5 @@ FORM = Form(
     backward=lambda _, queries, keys: exchanges("cp", queries, keys),
     recomputed=lambda *_: [],  # what was exchanged is kept
     heads_over="cp",
+    constraints=distributes_heads("tp", "cp"),
 )

@@ -9,14 +9,13 @@ from dataclasses import replace
 
 from pscale.config import Plan
 from pscale.config.axes import HALVES
-from pscale.errors import PlanError
 from pscale.nn.layer import Layer
-from pscale.parallel.context.form import AttentionShare, Form
+from pscale.parallel.constraints import Requires
+from pscale.parallel.context.form import AttentionShare, Form, distributes_heads
 from pscale.parallel.context.layout import Layout
 from pscale.parallel.context.ring import RingAttention, hops
 from pscale.parallel.context.ulysses import UlyssesAttention, exchanges
 from pscale.parallel.replicas import Call
-from pscale.parallel.suggestions import alternatives, divisors
 
 RING, ULYSSES = HALVES["cp"]
 
@@ -36,21 +35,6 @@ def _passed_on(plan: Plan, _: int, keys: int) -> list[Call]:
     return hops(RING, keys, plan.cp // plan.ulysses - 1)
 
 
-def _check(plan: Plan) -> None:
-    """Raise PlanError if there are not several groups of several ranks."""
-    if 1 < plan.ulysses < plan.cp and plan.cp % plan.ulysses == 0:
-        return
-    if fits := divisors(plan.cp, 2)[:-1]:
-        raise PlanError(
-            f"context unified makes groups of cp {plan.cp}, and ulysses {plan.ulysses} does not cut it into "
-            f"several of several ranks; ulysses {alternatives(fits)} would"
-        )
-    raise PlanError(
-        f"context unified makes groups of cp {plan.cp}, which has no parts of several ranks; "
-        "context ring or ulysses works"
-    )
-
-
 FORM = Form(
     attention=_attention,
     forward=lambda plan, queries, keys: [
@@ -63,5 +47,13 @@ FORM = Form(
     ],
     recomputed=_passed_on,
     heads_over="ulysses",
-    check=_check,
+    constraints=(
+        Requires(
+            lambda get: 1 < get("ulysses") < get("cp") and get("cp") % get("ulysses") == 0,
+            text="context unified makes groups of cp {cp}, and ulysses {ulysses} does not cut it into "
+            "several of several ranks",
+            ways="ulysses; context ring|ulysses with ulysses 0",
+        ),
+        *distributes_heads("tp", "ulysses"),
+    ),
 )

@@ -97,12 +97,6 @@ def activation_parts(plan: Plan) -> tuple[int, int]:
     return scheme_of(plan).outside.parts(plan.sizes)
 
 
-def batch_divisor(plan: Plan) -> int:
-    """Return by what the sequences of a micro-batch have to divide."""
-    scheme = scheme_of(plan)
-    return math.lcm(*(count(partition.rows, plan.sizes) for partition in (scheme.outside, scheme.inside)))
-
-
 def attention_copies(plan: Plan) -> int:
     """Return how many ranks compute the same attention: those that cut neither its rows nor its heads."""
     return plan.matrix.ranks // count(scheme_of(plan).inside.axes, plan.sizes)

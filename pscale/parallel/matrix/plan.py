@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from pscale.config import Case
-from pscale.config.axes import WITHIN_LAYERS
 from pscale.config.choices import MatrixAlgorithm
-from pscale.errors import PlanError
 from pscale.mesh.grid import coordinates
 from pscale.nn.dtypes import compute_bytes
-from pscale.parallel import sharding, suggestions
+from pscale.parallel import sharding
 from pscale.parallel.matrix import agarwal, axonn, cannon, summa
-from pscale.parallel.matrix.grid import Exchanged, Multiplication, Partition, batch_divisor, count, scheme_of
+from pscale.parallel.matrix.grid import Exchanged, Multiplication, Partition, count, scheme_of
 from pscale.parallel.replicas import Call
-from pscale.parallel.suggestions import multiples
 
 
 class Exchanges(Protocol):
@@ -37,132 +33,6 @@ _ALGORITHMS: dict[MatrixAlgorithm, Exchanges] = {
     "summa": summa,
     "cannon": cannon,
 }
-
-
-def check(case: Case) -> None:
-    """Raise PlanError for what does not go with a grid, and for numbers that do not divide by it."""
-    if case.plan.matrix.ranks == 1:
-        return
-    _check_plan(case)
-    _check_grid(case)
-    _check_sizes(case)
-
-
-def _check_plan(case: Case) -> None:
-    """Refuse what cuts the same layers in another way."""
-    plan, kind, grid = case.plan, case.model.kind, f"matrix {case.plan.matrix.product}"
-    if kind == "linear":
-        raise PlanError(
-            f"{grid} cuts the layers of a transformer; kind linear has none, use dp {plan.matrix.ranks}"
-        )
-    if kind == "moe":
-        raise PlanError(f"{grid} cuts whole MLPs, and kind moe has experts instead; kind gpt would work")
-    if case.model.tied:
-        raise PlanError(
-            f"{grid} has the blocks of the table on other ranks than those of the head; tied false would work"
-        )
-    for axis in WITHIN_LAYERS:
-        if (degree := plan.degrees[axis]) > 1:
-            raise PlanError(
-                f"{axis} {degree} and {grid} would both cut the same layers; "
-                f"{axis} 1 would work, with dp {plan.dp * degree}"
-            )
-    if plan.sp:
-        raise PlanError(
-            f"sp needs tensor ranks, which {grid} does not have; sp false works, and algorithm agarwal cuts "
-            "what axonn repeats"
-        )
-    if plan.pp > 1 and plan.schedule == "zero-bubble":
-        raise PlanError(
-            f"schedule zero-bubble delays the products of weight gradients, which {grid} communicates too; "
-            "schedule 1f1b would work"
-        )
-
-
-def _check_grid(case: Case) -> None:
-    """Refuse a grid on which the algorithm does not work."""
-    grid = case.plan.matrix
-    if grid.algorithm in ("cannon", "summa") and grid.tz > 1:
-        raise PlanError(
-            f"algorithm {grid.algorithm} has two axes, tz {grid.tz} is for axonn and agarwal; "
-            f"tz 1 would work, with dp {case.plan.dp * grid.tz}"
-        )
-    if grid.algorithm == "cannon" and grid.tx != grid.ty:
-        sides = dict.fromkeys((max(min(grid.tx, grid.ty), 2), max(grid.tx, grid.ty)))
-        room = case.plan.dp * grid.ranks
-        fits = [f"tx {size} and ty {size} with dp rest" for size in sides if room % size**2 == 0]
-        raise PlanError(
-            f"algorithm cannon needs a square, and tx {grid.tx} is not ty {grid.ty}; "
-            f"{', or '.join([*fits, 'algorithm summa'])} would work"
-        )
-    panels = math.lcm(grid.tx, grid.ty)
-    for name in ("width", "mlp_width") if grid.algorithm == "summa" else ():
-        if (value := getattr(case.model, name)) % panels:
-            raise PlanError(
-                f"{name} {value} does not divide by the {panels} panels of summa on tx {grid.tx} and "
-                f"ty {grid.ty}; {_fitting(case, name)} would"
-            )
-
-
-def _check_sizes(case: Case) -> None:
-    """Refuse sizes of the model or the batch that ranks cannot share evenly."""
-    for name, axes in _cuts(case):
-        value = getattr(case.model, name)
-        if value % count(axes, case.plan.sizes):
-            raise PlanError(f"{name} {value} {_split(case, axes)}; {_fitting(case, name)} would")
-    scheme, sequences = scheme_of(case.plan), sharding.sequences(case)
-    for axes in (scheme.outside.rows, scheme.inside.rows):
-        if sequences % count(axes, case.plan.sizes):
-            batch = case.train.batch // (case.plan.batch_parts if case.scaling == "weak" else 1)
-            fits = multiples(sequences, batch_divisor(case.plan), batch // sequences)
-            raise PlanError(
-                f"batch {batch} gives a micro-batch {sequences} sequences, which "
-                f"{_split(case, axes, verb='do')}; batch {fits} would"
-            )
-
-
-def _cuts(case: Case) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the sizes of the model that ranks share evenly, each with axes that cut it."""
-    scheme = scheme_of(case.plan)
-    yield "heads", scheme.inside.columns
-    yield "kv_heads", scheme.inside.columns  # 0 divides, as heads do
-    for partition in (scheme.into, scheme.out_of):
-        yield "width", partition.rows
-        yield "width", partition.columns
-    yield "mlp_width", scheme.into.columns  # 0 divides, as four times the width does
-    yield "mlp_width", scheme.out_of.rows
-    if case.model.kind == "gpt":
-        yield "vocabulary", scheme.into.columns
-        yield "vocabulary", scheme.table.rows
-
-
-def _parts(case: Case) -> dict[str, int]:
-    """Return what sizes of the model have to divide by, all cuts of each together."""
-    grid = case.plan.matrix
-    parts = dict.fromkeys(
-        ("width", "mlp_width"),
-        math.lcm(grid.tx, grid.ty) if grid.algorithm == "summa" else 1,  # its panels
-    )
-    for name, axes in _cuts(case):
-        parts[name] = math.lcm(parts.get(name, 1), count(axes, case.plan.sizes))
-    return parts
-
-
-def _split(case: Case, axes: Sequence[str], verb: str = "does") -> str:
-    """Say by what something does not divide."""
-    sizes = case.plan.sizes
-    by = [f"{axis} {sizes[axis]}" for axis in axes if sizes[axis] > 1]
-    total = f" = {count(axes, sizes)}" if len(by) > 1 else ""
-    return f"{verb} not divide by {' × '.join(by)}{total} of matrix {case.plan.matrix.product}"
-
-
-def _fitting(case: Case, name: str) -> str:
-    """Return the nearest sizes of the model that divide, as a choice; heads still divide the width."""
-    model, parts = case.model, _parts(case)
-    if name == "heads":
-        return suggestions.heads(model, parts["heads"], of_width=parts["width"])
-    divisor = math.lcm(parts["width"], model.heads) if name == "width" else parts[name]
-    return f"{name} {multiples(getattr(model, name), divisor)}"
 
 
 def calls(case: Case, rank: int) -> list[Call]:

@@ -9,25 +9,25 @@ from plans import TEXT, on_plan
 
 from pscale.config import Case, Matrix, Model, Plan, Train
 from pscale.errors import PlanError
-from pscale.parallel import suggestions
+from pscale.parallel.constraints import alternatives, divisors
 from pscale.parallel.strategies import check
 
 
-def test_choices_are_the_nearest_ones_that_divide():
-    assert suggestions.alternatives(suggestions.divisors(12, least=2)) == "2, 3, 4, 6 or 12"
-    assert suggestions.multiples(16, 6) == "12 or 18"
-    assert suggestions.multiples(4, 6) == "6"
-    assert suggestions.multiples(16, 6, times=2) == "24 or 36"
+def test_choices_are_written_as_people_do():
+    assert alternatives(divisors(12, least=2)) == "2, 3, 4, 6 or 12"
+    assert alternatives(divisors(7)) == "1 or 7"
 
 
 @pytest.mark.parametrize("parts", range(2, 8))
 def test_heads_that_are_named_are_multiples_and_divide_the_width_that_goes_with_them(parts):
     for each, count in itertools.product(range(1, 7), range(1, 9)):
-        model = Model(layers=1, heads=count, width=each * count)
-        named, _, width = suggestions.heads(model, parts).partition(" with width ")
+        settings = {"ranks": parts, "ty": parts, "heads": count, "width": each * count, "vocabulary": 420}
+        _, clash, ways = refusal(settings).partition(f"heads {count} do not divide by ty {parts}; ")
+        named, _, width = ways.removesuffix(" would work").partition(" with width ")
         for number in map(int, re.findall(r"\d+", named)):
             assert number % parts == 0
-            assert int(width or model.width) % number == 0
+            assert int(width or each * count) % number == 0
+        assert bool(named) == bool(clash) == (count % parts > 0)
 
 
 @pytest.mark.parametrize(("tp", "cp"), [(2, 2), (3, 2), (2, 3), (3, 4)])
@@ -43,7 +43,7 @@ def test_a_sequence_that_is_named_suits_all_that_cut_it(tp, cp, placement):
             check(case_of(length))
         except PlanError as error:
             refusals += 1
-            named = re.search(r"; sequence ([\d or]+) would", str(error))
+            named = re.search(r"; sequence ([\d or]+)", str(error))
             for fit in map(int, re.findall(r"\d+", named[1])):
                 check(case_of(fit))
     assert refusals > 10
@@ -58,7 +58,7 @@ def test_micro_batches_that_are_named_are_whole_rounds_of_the_batch(batch):
         return replace(on_plan(TEXT, plan), train=train, model=Model(layers=4, heads=2, width=8, sequence=8))
 
     with pytest.raises(
-        PlanError, match=r"micro_batches 1 does not divide by pp 2, .*; micro_batches [\d or]+ would"
+        PlanError, match=r"micro_batches 1 do not divide by pp 2; micro_batches [\d or]+ would"
     ) as said:
         check(case_of(1))
     for fit in re.findall(r"\d+", str(said.value).rpartition("micro_batches")[2]):
@@ -72,6 +72,7 @@ CHOICES = (
     "none",
     "bucketed",
     "summa",
+    "axonn",
     "agarwal",
     "gpt",
     "moe",
@@ -175,11 +176,11 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_what_a_refusal_proposes_is_taken_or_refused_for_something_else(what):
-    for settings, ranks in itertools.product(WRONG[what], (1, 2, 3, 4, 6, 8, 12, 15, 16)):
+    for settings, ranks in itertools.product(WRONG[what], (1, 4, 12)):
         asked = settings | {"ranks": ranks}
         said = refusal(asked)
         changes = proposals(said)
-        assert bool(changes) == (said != "") or "; degrees whose product" in said
+        assert bool(changes) == (said != "")
         for change in changes:
             then = refusal(asked | change)
             assert not then or not subject(then) & change.keys(), f"{asked}: {said}; with {change}: {then}"
