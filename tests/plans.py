@@ -157,7 +157,7 @@ def each_rank(case, plan, folder, act, *, record=False):
 def counted(recorder, steps):
     """Return how often a rank makes each (axis, verb, payload) in a step."""
     rows = recorder.rows()
-    made = np.isin(rows["kind"], (Kind.CALL, Kind.ROOT, Kind.POSTED))
+    made = np.isin(rows["kind"], (Kind.CALL, Kind.ROOT, Kind.POSTED)) & (rows["step"] < steps)
     calls = zip(rows["axis"][made], rows["verb"][made], rows["bytes"][made], strict=True)
     counts = Counter((recorder.axes[axis], VERBS[verb], int(size)) for axis, verb, size in calls)
     assert all(count % steps == 0 for count in counts.values()), "every step makes the same calls"

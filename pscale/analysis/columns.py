@@ -61,6 +61,8 @@ cases: a row a case of the suite; what was not measured is unknown
     dropped_share share choices of experts beyond their capacity
     expert_imbalance ratio choices of the busiest expert over the mean
     losses series loss of every step
+    validation_losses series loss of the text that is held out, at each evaluation
+    validation_steps series steps of the training until each evaluation, warm-up included
     course_s series step time by measured step, medians over launches
 
 phases: a row a case and phase of its step; means over ranks, steps and launches
@@ -463,6 +465,17 @@ saved: a row a case that saves its state or loads one; times of the slowest rank
     load_ratio ratio± over loading by every rank for itself
     answer text faster, slower, equal or undecided; empty for the reference
 
+time_to_loss: a row a training of those that reach one validation loss; means over seeds
+    ranks count ranks
+    batch count global batch
+    seeds count cases that differ in the seed alone
+    target number validation loss that all trainings of this model and data reach
+    to_loss_steps number± steps of the training until then, between two evaluations as on a line
+    to_loss_s s± as many mean steps
+    to_loss_core_hours number± core-hours until then
+    over ratio± time over the shortest with fewer cores
+    answer text faster, slower, equal or undecided; empty without a training on fewer cores
+
 optimizers: a row a case of those that differ in the optimizer and its numbers alone; of a rank and step
     optimizer text the optimizer
     lr number learning rate
@@ -689,7 +702,7 @@ FRAMES = _declared(_DECLARATIONS)
 TABLES = FRAMES | _declared(_OF_RUNS)  # with those of comparisons of runs
 _RANKED = {  # whose rows have an order of their own
     *("expectations", "verdicts", "ranking", "splits", "crossings"),
-    *("compressed", "precision", "offloaded", "saved", "optimizers"),
+    *("compressed", "precision", "offloaded", "saved", "time_to_loss", "optimizers"),
     *("compared", "missing", "histories", "level_changes", "counter_changes"),
 }
 SERIES = {  # columns that are not in CSV

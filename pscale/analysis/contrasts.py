@@ -374,6 +374,53 @@ def saved(run: Run, points: Iterable[Row]) -> Iterator[dict[str, Any]]:
             }
 
 
+def time_to_loss(
+    planned: Mapping[str, Planned], points: Iterable[Row], times: Times
+) -> Iterator[dict[str, Any]]:
+    """Yield how soon trainings of one model reach the lowest validation loss that all of them do.
+
+    The interval is that over seeds; each training is beside the fastest of those on fewer cores.
+    """
+    known = [point for point in points if point.case in times and point.validation_losses]
+    learned = grouped(known, lambda point: json.dumps([planned[point.case][name] for name in _LEARNS]))
+    for alike in learned.values():
+        target = max(min(point.validation_losses) for point in alike)
+        trainings = grouped(alike, lambda point: shared_work(planned[point.case], train=("seed",)))
+        rows: list[tuple[Row, Sample, Sample]] = []
+        for members in trainings.values():
+            steps = [_steps_to(point, target) for point in members]
+            spent_s = [count * times[point.case].mean for count, point in zip(steps, members, strict=True)]
+            rows.append((members[0], Sample(medians=tuple(spent_s)), Sample(medians=tuple(steps))))
+        for first, spent, steps_of in sorted(rows, key=lambda each: (each[0].cores, each[1].value)):
+            fewer = [other for point, other, _ in rows if point.cores < first.cores]
+            relation = standing(spent, min(fewer, key=lambda each: each.value)) if fewer else None
+            yield {
+                "case": first.case,
+                "ranks": first.ranks,
+                "batch": planned[first.case]["train"]["batch"],
+                "seeds": spent.launches,
+                "target": target,
+                "to_loss_steps": steps_of.estimate,
+                "to_loss_s": spent.estimate,
+                "to_loss_core_hours": spent.estimate.times(first.cores / 3600),
+                "over": relation and relation.ratio,
+                "answer": relation.answer if relation else "",
+            }
+
+
+_LEARNS = ("model", "data", "precision")
+
+
+def _steps_to(point: Row, target: float) -> float:
+    """Return the steps until a validation loss, on a line between the evaluations before and after."""
+    steps, losses = point.validation_steps, point.validation_losses
+    after = next(number for number, loss in enumerate(losses) if loss <= target)
+    if not after:
+        return float(steps[0])
+    share = (losses[after - 1] - target) / (losses[after - 1] - losses[after])
+    return float(steps[after - 1] + share * (steps[after] - steps[after - 1]))
+
+
 def _over(costs: Mapping[str, Any], base: Mapping[str, Any], name: str) -> float | None:
     """Return a cost relative to that of the reference; None where one of the two is unknown, or that is 0."""
     return costs[name] / base[name] if costs[name] is not None and base.get(name) else None

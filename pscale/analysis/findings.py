@@ -312,6 +312,7 @@ class Findings:
     precision = _Frame(lambda of: of._choices("precision"))
     offloaded = _Frame(lambda of: of._choices("offloaded"))
     optimizers = _Frame(lambda of: of._choices("optimizers"))
+    time_to_loss = _Frame(lambda of: contrasts.time_to_loss(of.source.planned, of.rows("cases"), of._times))
     saved = _Frame(lambda of: contrasts.saved(of.source, of._points))
 
     _models = cached_property(

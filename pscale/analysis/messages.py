@@ -991,3 +991,18 @@ def unchecked(ranks: int) -> str:
 
 
 # Warnings and notes
+
+
+def stops_paying(trainings: Sequence[Row]) -> str:
+    """Say from which batch on more ranks reach a validation loss no sooner."""
+    compared = sorted((row for row in trainings if row.answer), key=lambda row: row.batch)
+    if not compared:
+        return ""
+    pay = [row.batch for row in compared if row.answer == "faster"]
+    open_ = [row.batch for row in compared if row.answer == "undecided"]
+    no_more = [row.batch for row in compared if row.batch > max([*pay, *open_], default=0)]
+    if no_more:
+        return f"From a batch of {no_more[0]} on, more ranks reach this loss no sooner"
+    if open_:
+        return "Undecided: from which batch on more ranks reach this loss no sooner; more seeds would tell"
+    return f"Up to a batch of {pay[-1]}, more ranks reach this loss sooner"

@@ -127,7 +127,8 @@ _MEDIANS = (
     *("model_flops", "executed_flops", "gemm_peak_gflops", "batch", "tokens", "startup_s", "wall_s"),
     *("dropped_share", "expert_imbalance", "recomputed_flops"),
 )
-_FIRSTS = ("loss_first", "loss_last", "loss_unigram", "parameters", "losses")
+_FIRSTS = ("loss_first", "loss_last", "loss_unigram", "parameters")
+_CURVES = ("losses", "validation_losses", "validation_steps")  # likewise
 
 
 class _Measured:
@@ -137,7 +138,7 @@ class _Measured:
         self._bare = run.bare
         good = run.good
         medians = good.groupby("case", sort=False)[list(_MEDIANS)].median()
-        firsts = good.drop_duplicates("case")[["case", *_FIRSTS]]
+        firsts = good.drop_duplicates("case")[["case", *_FIRSTS, *_CURVES]]
         self._medians = dict(zip(medians.index, records(medians), strict=True))
         self._firsts = {row["case"]: row for row in records(firsts)}
         self._memory = run.ranks.groupby("case", observed=True)["peak_rss_bytes"].max().to_dict()
@@ -162,7 +163,7 @@ class _Measured:
             peak_fraction=executed / seconds * 1e-9 / peak if executed and seconds and peak else None,
             recomputed_share=again / executed if again and executed else None,
             peak_rss_bytes=_number(self._memory.get(case)),
-            losses=tuple(map(float, first["losses"])) if first["losses"] is not None else (),
+            **{name: () if first[name] is None else tuple(map(float, first[name])) for name in _CURVES},
             course_s=sample.course if sample else (),
             **{name: median[name] for name in ("startup_s", "wall_s", "dropped_share", "expert_imbalance")},
         )

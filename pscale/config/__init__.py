@@ -6,13 +6,14 @@ Frozen, keyword-only and of the standard library alone, so that every package ma
 from pscale.config.case import JOINT, Case, Ghost, Inject, Jitter, from_dict, to_dict, to_document
 from pscale.config.launch import Launch, Omp, Require, Timing
 from pscale.config.plan import Matrix, Plan
-from pscale.config.training import Data, Model, Precision, Save, Train, is_16_bit
+from pscale.config.training import Data, Evaluate, Model, Precision, Save, Train, is_16_bit
 from pscale.config.workload import Figure, Files, Program, Success, Workload
 
 __all__ = [
     "JOINT",
     "Case",
     "Data",
+    "Evaluate",
     "Figure",
     "Files",
     "Ghost",

@@ -161,6 +161,17 @@ class Save:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Evaluate:
+    """The loss of a part of the text that is never trained on: its last tenth."""
+
+    every: NonNegativeInt = 0
+    """Evaluate after every n-th training step, warm-up included, outside the step time; 0: never, and all of
+    the text is trained on."""
+    batches: PositiveInt = 1
+    """Batches of an evaluation, always the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Train:
     """Batch, optimizer and number of steps. With weak scaling a suite gives the `batch` of one replica."""
 
@@ -202,6 +213,8 @@ class Train:
     """Seed of initial weights and samples."""
     save: Save = Save()
     """Saved state: [below](#trainsave-saved-state)."""
+    evaluate: Evaluate = Evaluate()
+    """Validation loss: [below](#trainevaluate-validation-loss)."""
     load: str = ""
     """Go on from a saved state: its folder, or one with the states of one training, under any plan, precision
     and number of ranks; relative to the file that names it. Empty: begin."""

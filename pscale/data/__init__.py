@@ -3,7 +3,7 @@
 One seam for the trainer: `prepare` returns the `Batches` of a rank, `fill` the arrays of a micro-batch.
 """
 
-from pscale.data.batches import Batches, check, prepare
+from pscale.data.batches import Batches, check, prepare, prepare_validation
 from pscale.data.corpus import find_corpus
 
-__all__ = ["Batches", "check", "find_corpus", "prepare"]
+__all__ = ["Batches", "check", "find_corpus", "prepare", "prepare_validation"]

@@ -6,6 +6,7 @@ Of text, bytes are tokens, and the target of a byte is the next one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -14,12 +15,13 @@ import numpy as np
 from pscale.config import Data, Model, Train
 from pscale.config.axes import BATCH_AXES
 from pscale.data.corpus import Corpus, byte_counts, find_corpus, unigram_nats
-from pscale.data.loading import Reader, open_reader
+from pscale.data.loading import MemoryReader, Reader, open_reader
 from pscale.data.placement import Partition, Placement, Sample, Slots
 from pscale.data.synthetic import WEIGHTS, LinearBatches, random_tokens, regression, samples_of
 from pscale.errors import UsageError
 from pscale.mesh.axis import Array, Axis, Mesh
 
+HELD_OUT = 10  # one part in so many is for evaluation
 _FITTING = {
     "gpt": ("text", "synthetic"),
     "moe": ("text", "synthetic"),
@@ -64,6 +66,24 @@ def prepare(case_data: Data, model: Model, train: Train, mesh: Mesh, folder: Pat
     return draw(model, train, slots, axis.rank)
 
 
+def prepare_validation(case_data: Data, model: Model, train: Train, mesh: Mesh) -> Batches | None:
+    """Return the batches that this rank evaluates, if the case does; every rank keeps its part in memory."""
+    if not train.evaluate.every:
+        return None
+    axis = mesh.axis(*BATCH_AXES)
+    slots = Slots(batch=train.batch, ranks=axis.size, micro_batches=train.micro_batches)
+    _, corpus = _held_out(find_corpus(case_data.source), train)
+    placement = Partition(corpus_bytes=corpus.size, sequence=model.sequence, slots=slots)
+    shape = (slots.per_micro, model.sequence + 1)
+    return TextBatches(MemoryReader(corpus, placement, axis.rank), slots.micro_batches, shape, None)
+
+
+def _held_out(corpus: Corpus, train: Train) -> tuple[Corpus, Corpus]:
+    """Return what is trained on, and what is held out for evaluation if the case evaluates."""
+    first = corpus.size - corpus.size // HELD_OUT if train.evaluate.every else corpus.size
+    return replace(corpus, after=corpus.size - first), replace(corpus, first=first)
+
+
 def check(data: Data, model: Model, train: Train) -> None:
     """Raise UsageError for data that cannot be had or does not fit; looks at files' names and sizes only."""
     fitting = _FITTING[model.kind]
@@ -74,6 +94,8 @@ def check(data: Data, model: Model, train: Train) -> None:
     if data.kind == "text":
         _check_text(data, model, train)
         return
+    if train.evaluate.every:
+        raise UsageError("train.evaluate needs data.kind text, of which a part is held out; every 0 works")
     if data.loading != "memory":
         raise UsageError(
             f"data.loading {data.loading!r} needs data.kind text; {data.kind} samples are made in memory"
@@ -92,7 +114,7 @@ def _check_text(data: Data, model: Model, train: Train) -> None:
             "data.loading 'files' gives a rank one part of the corpus, data.split 'sample' windows from all "
             "of it; use split: partition, or loading: memory, mpi-io or scatter"
         )
-    check_size(data.source, train.batch, model.sequence)
+    check_size(data.source, train, model.sequence)
 
 
 def _check_linear(data: Data, model: Model, train: Train) -> None:
@@ -139,8 +161,8 @@ def sequence_share(batches: Batches, runs: Sequence[slice], sequence: int) -> Ba
 class TextBatches:
     """Windows of the corpus, widened to the type that indexes fastest."""
 
-    def __init__(self, reader: Reader, micro_batches: int, shape: tuple[int, int], unigram: float):
-        self.unigram_nats: float | None = unigram
+    def __init__(self, reader: Reader, micro_batches: int, shape: tuple[int, int], unigram: float | None):
+        self.unigram_nats = unigram
         self._reader = reader
         self._windows = np.empty(shape, np.uint8)
         batch, length = shape
@@ -164,20 +186,23 @@ def prepare_text(
     data: Data, model: Model, train: Train, slots: Slots, *, mesh: Mesh, folder: Path
 ) -> TextBatches:
     """Place and open the corpus that `data.source` names; all ranks call it."""
-    corpus, axis = find_corpus(data.source), mesh.axis(*BATCH_AXES)
-    _agree_on_size(corpus, axis)
+    whole, axis = find_corpus(data.source), mesh.axis(*BATCH_AXES)
+    _agree_on_size(whole, axis)
+    corpus, _ = _held_out(whole, train)
     shape = (slots.per_micro, model.sequence + 1)
     placement = _placement(data, model, train, slots, corpus)
     reader = open_reader(data.loading, corpus, placement, mesh, shape=shape, folder=folder)
     return TextBatches(reader, slots.micro_batches, shape, _shared_unigram_nats(corpus, axis))
 
 
-def check_size(source: str, batch: int, sequence: int) -> None:
-    """Raise UsageError unless the corpus has a window for every place of a batch."""
-    found, needed = find_corpus(source).size, batch * (sequence + 1)
-    if found < needed:
-        windows = f"a batch of {batch} windows of {sequence + 1} bytes (sequence {sequence} + 1)"
-        raise UsageError(f"data.source {source!r} has {found} bytes, but {windows} needs {needed}")
+def check_size(source: str, train: Train, sequence: int) -> None:
+    """Raise UsageError unless the corpus, and what is held out of it, has a window for every sequence."""
+    corpus, needed = find_corpus(source), train.batch * (sequence + 1)
+    share = HELD_OUT if train.evaluate.every else 1
+    if corpus.size // share < needed:
+        windows = f"a batch of {train.batch} windows of {sequence + 1} bytes (sequence {sequence} + 1)"
+        of = f", of which train.evaluate holds out 1/{share}" if share > 1 else ""
+        raise UsageError(f"data.source {source!r} has {corpus.size} bytes{of}, but {windows} needs {needed}")
 
 
 def _placement(data: Data, model: Model, train: Train, slots: Slots, corpus: Corpus) -> Placement:

@@ -38,11 +38,13 @@ class Corpus:
 
     files: tuple[Path, ...]
     sizes: tuple[int, ...]
+    first: int = 0  # of all bytes, that belongs to it
+    after: int = 0  # how many bytes at the end do not
 
     @property
     def size(self) -> int:
         """Bytes in all, separators included."""
-        return sum(self.sizes) + len(self.sizes) - 1
+        return sum(self.sizes) + len(self.sizes) - 1 - self.first - self.after
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -53,9 +55,10 @@ class Corpus:
 
         Raises UsageError where a file cannot be read or has become shorter.
         """
-        stop = start + out.size
         assert start >= 0
-        assert stop <= self.size
+        assert start + out.size <= self.size
+        start += self.first
+        stop = start + out.size
         out[:] = SEPARATOR
         for index in range(bisect_right(self._starts, start) - 1, len(self.files)):
             first = self._starts[index]

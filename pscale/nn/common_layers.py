@@ -124,8 +124,12 @@ class SwiGlu:
 
 @dataclass
 class Draws:
-    """Where random numbers are drawn: in a step, for sequences of the global batch from number `first` on."""
+    """Where random numbers are drawn: in a step, for sequences of the global batch from number `first` on.
 
+    While it is not `active`, nothing is dropped.
+    """
+
+    active: bool = True
     seed: int = 0
     step: int = 0
     first: int = 0
@@ -156,6 +160,9 @@ class Dropout:
     def dropped(self, x: Array, out: Array) -> Array:
         """Write the elements that are left to `out`, enlarged."""
         draws, first = self.draws, self.draws.first + self.offset * len(x)
+        if not draws.active:
+            np.copyto(out, x)
+            return out
         for number, (rows, left) in enumerate(zip(x, out, strict=True), first):
             key = self.site, draws.seed, draws.step
             kernels.current().dropout(rows, left, self.positions, self.column, number, *key, self.rate)

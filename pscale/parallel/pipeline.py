@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
@@ -13,7 +14,7 @@ from pscale.config import Case, Model, Plan
 from pscale.mesh.axis import Array, Axis, Pending, Tag
 from pscale.mesh.grid import place
 from pscale.nn import counts
-from pscale.nn.buffers import Buffers
+from pscale.nn.buffers import Buffers, zeros
 from pscale.nn.dtypes import BYTES
 from pscale.parallel.matrix.grid import activation_parts
 from pscale.parallel.replicas import Call
@@ -144,6 +145,20 @@ class Boundary:
         pending = self._axis.start_send(output, self._table.stage_of(target), Tag.ACTIVATIONS)
         self._sending.append((self._buffers.begin_exchange(output), pending))
         self._look_ahead()
+
+    def receive_copy(self, action: Action) -> Array:
+        """Return the input of a forward outside steps, in memory of its own: the pool stays as it is."""
+        source, [array] = self._table.source(action), zeros([math.prod(self._shape)], self._dtype)
+        assert source is not None
+        array = array.reshape(self._shape)
+        self._axis.start_receive(array, self._table.stage_of(source), Tag.ACTIVATIONS).wait()
+        return array
+
+    def send_copy(self, action: Action, output: Array) -> Pending:
+        """Begin sending the output of a forward outside steps, likewise."""
+        target = self._table.target(action)
+        assert target is not None
+        return self._axis.start_send(output.copy(), self._table.stage_of(target), Tag.ACTIVATIONS)
 
     def finish(self) -> None:
         """Return when all that was sent is gone."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _SAME: Mapping[str, Sequence[str]] = {  # in which trainings agree that go on with each other's state
     "model": [each.name for each in fields(Model) if each.name not in ("dtype", "attention")],
-    "train": ["optimizer", "batch", "seed"],
+    "train": ["optimizer", "batch", "seed", "evaluate"],  # what is held out is not trained on
     "data": ["kind", "source", "split", "samples"],
 }
 _ANY = {"steps", "warmup", "micro_batches", "save", "load", "load_by"}  # of one training, wherever it stops

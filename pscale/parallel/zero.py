@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -271,6 +272,15 @@ class Replicas:
             for group in self._groups:
                 group.reduction.ready(unit)
         self._progress()
+
+    @contextmanager
+    def forward_alone(self) -> Iterator[None]:
+        """Let units be used in another order than in a step, which is remembered; nothing of them stays."""
+        order, self._order, self._place = self._order, [], 0
+        yield
+        for piece in self._pieces:
+            piece.weights.settle()
+        self._order = order
 
     def finish(self) -> None:
         """Return when this rank has its shards of all sums, and no weights but those that stay."""

@@ -139,7 +139,7 @@ def _leaves(path: tuple[str, ...]) -> Iterator[str]:
 
 
 LEAVES = tuple(leaf for name in VARIABLE for leaf in _leaves((name,)))  # every field that may vary, with dots
-_FULL = (*INJECTED, "launch.warmup", "train.save.")  # `warmup` is that of a training
+_FULL = (*INJECTED, "launch.warmup", "train.save.", "train.evaluate.")  # `warmup` is that of a training
 _CALLED = [leaf for leaf in LEAVES if not leaf.startswith(_FULL)]
 _LAST = Counter(leaf.rpartition(".")[2] for leaf in _CALLED)
 SHORT = {last: leaf for leaf in _CALLED if _LAST[last := leaf.rpartition(".")[2]] == 1}  # clear alone

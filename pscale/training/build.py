@@ -148,7 +148,7 @@ class Passes:
         """Return what the units of a segment keep; the weights of the last stay for its backward."""
         *before, last = segment.units
         caches = []
-        with _paused(self.stage.routers):
+        with paused(self.stage.routers):
             for number in before:
                 x, cache = self._one(number, x, again=True)
                 caches.append(cache)
@@ -158,7 +158,7 @@ class Passes:
 
 
 @contextmanager
-def _paused(routers: Sequence[RouterStats]) -> Iterator[None]:
+def paused(routers: Sequence[RouterStats]) -> Iterator[None]:
     """Let routers decide again what has been counted."""
     for stats in routers:
         stats.paused = True

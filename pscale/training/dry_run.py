@@ -127,6 +127,16 @@ def dry_trainer(case: Case, rank: int, steps: int = 0) -> Trainer[Any]:
     return trainer
 
 
+def evaluation_calls(case: Case, rank: int) -> list[AxisCall]:
+    """Return the calls of `rank` in one evaluation."""
+    log = _Log()
+    with meta_arrays(log.note):
+        trainer, _ = _trainer(case, rank, log)
+        log.begin()
+        trainer.evaluate()
+    return [call for call in log.operations if isinstance(call, AxisCall) and call.event in ("call", "start")]
+
+
 def pool_use(case: Case, rank: int) -> PoolUse:
     """Return what the pool of `rank` takes in a step.
 
@@ -262,7 +272,9 @@ def _trainer(case: Case, rank: int, log: _Log, *, polls: bool = False) -> tuple[
     mesh = DryMesh(case.plan.sizes, rank, log.note, polls=polls)
     steps = replace(case, train=replace(case.train, warmup=0, steps=2))
     storage = _DryStorage(case.plan.offload_chunk_bytes, log.note) if case.plan.offload != "none" else None
-    return assemble(steps, mesh, _Samples(case, mesh.axis(*BATCH_AXES)), log, storage), mesh
+    samples = _Samples(case, mesh.axis(*BATCH_AXES))
+    validation = _Samples(replace(case, data=replace(case.data, loading="memory")), mesh.axis())
+    return assemble(steps, mesh, samples, log, storage, validation=validation), mesh
 
 
 class _Log:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from pscale.parallel.context.form import layout_of
 from pscale.parallel.pipeline import Boundary, activation_shape, timetable
 from pscale.parallel.schedule import Action
 from pscale.parallel.zero import Replicas
-from pscale.training.build import Passes, Stage, build
+from pscale.training.build import Passes, Stage, build, paused
 from pscale.training.step_records import ExpertLoad, LossScaling
 
 
@@ -64,6 +64,7 @@ class Trainer(Generic[R]):
     loss_scaling: LossScaling
     offloader: ActivationOffloader  # of what blocks keep for backward
     storage: Storage | None = None  # of what is offloaded
+    validation: Batches | None = None  # that are evaluated
     start: int = 0  # steps of the training before the first of this job
     under_way: dict[tuple[int, int], list[Any]] = field(default_factory=dict)  # by micro-batch and part
 
@@ -91,7 +92,7 @@ class Trainer(Generic[R]):
     def forward_backward(self, index: int) -> None:
         """Bring the gradients of global batch `index` together, at the scale of the loss."""
         self.loss_scaling.begin(index)
-        self.stage.draws.seed, self.stage.draws.step = self.train.seed, index
+        self.stage.draws.seed, self.stage.draws.step = self.train.seed, self.start + index
         self.replicas.start_step()
         self.boundary.start_step()
         for action in self.boundary.actions:
@@ -101,6 +102,33 @@ class Trainer(Generic[R]):
         with self.recorder.phase("sync"):
             self.replicas.finish()
         self.losses[index] += self.expert_load.note(index)
+
+    def evaluate(self) -> float:
+        """Return this rank's share of the loss of all validation batches; no weight changes. Collective."""
+        forwards = [action for action in self.boundary.actions if action.kind == "forward"]
+        count = self.train.evaluate.batches
+        self.stage.draws.active = False
+        with self.replicas.forward_alone(), paused(self.stage.routers):
+            loss = sum(self._validation_loss(batch, forwards) for batch in range(count)) / count
+        self.stage.draws.active = True
+        return loss
+
+    def _validation_loss(self, batch: int, forwards: Sequence[Action]) -> float:
+        edge, loss, nothing = self.boundary, 0.0, ActivationOffloader(self.stage.buffers, None)
+        passes = Passes(stage=self.stage, replicas=self.replicas, offloader=nothing)
+        assert self.validation is not None
+        sending = []
+        for action in forwards:
+            inputs, targets = self.validation.fill(batch, action.micro)
+            x = edge.receive_copy(action) if edge.receives(action) else inputs
+            x = passes.forward(action.part, x)[0]  # what it keeps for backward is gone at once
+            if edge.sends(action):
+                sending.append(edge.send_copy(action, x))
+            else:
+                loss += self.stage.loss.forward(x, targets, self.target_weight)[0]
+        for pending in sending:
+            pending.wait()
+        return loss
 
     def update(self, index: int) -> None:
         """Clip by the norm of the whole model's gradient and do the optimizer's step; none after overflow."""
@@ -183,14 +211,22 @@ class Trainer(Generic[R]):
 
 
 def assemble(
-    case: Case, mesh: Mesh, batches: Batches, recorder: R, storage: Storage | None = None, *, start: int = 0
+    case: Case,
+    mesh: Mesh,
+    batches: Batches,
+    recorder: R,
+    storage: Storage | None = None,
+    *,
+    start: int = 0,
+    validation: Batches | None = None,
 ) -> Trainer[R]:
     """Build this rank's trainer, its weights without values, to go on after `start` steps.
 
-    `storage` is for what the plan offloads.
+    `storage` is for what the plan offloads, `validation` what is evaluated.
     """
     stage, train, plan = build(case.model, case.plan, mesh, case.train.batch), case.train, case.plan
     layout = layout_of(case.model, plan)
+    runs = layout.runs(mesh.axis("cp").rank)
     steps = train.warmup + train.steps + 2 * case.timing.overhead_steps + 1  # the last profiles kernels
     boundary = Boundary(
         mesh.axis("pp"),
@@ -202,7 +238,8 @@ def assemble(
     return Trainer(
         stage=stage,
         boundary=boundary,
-        batches=sequence_share(batches, layout.runs(mesh.axis("cp").rank), layout.sequence),
+        batches=sequence_share(batches, runs, layout.sequence),
+        validation=validation and sequence_share(validation, runs, layout.sequence),
         replicas=Replicas([unit.layer.params for unit in stage.units], mesh, case, storage),
         storage=storage,
         offloader=ActivationOffloader(stage.buffers, storage if plan.offloads_activations else None),

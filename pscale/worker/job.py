@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from pscale.config import Case, from_dict
-from pscale.data import Batches, prepare
+from pscale.data import Batches, prepare, prepare_validation
 from pscale.mesh import grid
 from pscale.mesh.axis import Axis, Mesh
 from pscale.nn import counts
@@ -144,7 +144,9 @@ def make_trainer(case: Case, mesh: Mesh, batches: Batches, recorder: Recorder) -
     They are those of the seed; of a case that loads, to be replaced by what is saved after so many steps.
     """
     start = saved_state.saved_facts(Path(case.train.load))["step"] if case.train.load else 0
-    trainer = assemble(case, mesh, batches, recorder, make_storage(case, recorder), start=start)
+    validation = prepare_validation(case.data, case.model, case.train, mesh)
+    storage = make_storage(case, recorder)
+    trainer = assemble(case, mesh, batches, recorder, storage, start=start, validation=validation)
     trainer.replicas.fill(case.train.seed, lambda param: mesh.axis(*param.sync).broadcast(param.data))
     return trainer
 

@@ -25,12 +25,14 @@ from pscale.parallel import saved_state
 from pscale.parallel.strategies import calls
 from pscale.runs.atomic_files import write_json
 from pscale.runs.events import VERBS, Kind
+from pscale.training.dry_run import evaluation_calls
 from pscale.training.prediction import offloaded, saved_bytes
 from pscale.training.trainer import Trainer
 from pscale.worker.job import JobSpec, make_trainer
 from pscale.worker.recorder import Recorder
 from pscale.worker.routing_replay import RoutingRecord, RoutingReplay
 
+_EVALUATION, _EVALUATED = "evaluation: ", 1 << 30  # before the axes of its calls; number of its step
 _STATE = "state"  # folder of saved states
 EPS = float(np.finfo(np.float64).eps)  # twice the most by which rounding changes a number
 
@@ -57,7 +59,8 @@ class Part:
 class Trained:
     """What a program gives: the loss of every step, the first step's gradients, the weights at the end.
 
-    And of a case that saves the state of one step: where it is, and how many bytes this rank wrote.
+    The last of the losses is that of the text that is held out, if any is. Of a case that saves the state of
+    one step: where it is, and how many bytes this rank wrote.
     """
 
     losses: Array
@@ -191,7 +194,7 @@ def amplified(whole: Case, serial: Trained, folder: Path) -> dict[str, float]:
                 np.copyto(value, before)
             trainer.update(step)
         ((_, weight), *_) = _errors(_parts(trainer.replicas.weights()), serial.weights)
-        moves = {"loss": _error(trainer.losses, serial.losses), "weight": weight}
+        moves = {"loss": _error(trainer.losses[:-1], serial.losses[:-1]), "weight": weight}
     return {kind: min(max(limit, move), EPS**0.5) for kind, move in moves.items()}
 
 
@@ -258,9 +261,12 @@ def outcome(
         if save and step == trainer.train.save.every:
             saved = save(step - 1)
         trainer.step(step)
+    losses = trainer.losses.copy()
+    if trainer.validation:
+        with record.step(_EVALUATED):
+            losses[-1] = trainer.evaluate()  # no step of these has it
     record.enabled = False
     weights = _parts(trainer.replicas.weights())
-    losses = trainer.losses.copy()
     mesh.world.all_reduce(losses)
     return Trained(losses=losses, gradients=gradients, weights=weights, saved=saved)
 
@@ -313,16 +319,24 @@ def _error(found: Array, expected: Array) -> float:
 
 
 def _counted(recorder: Recorder, mesh: Mesh, steps: int) -> list[Count]:
-    """Count this rank's calls of a step, from its recorded events."""
-    recorded = _recorded(recorder, Kind.CALL, Kind.ROOT, Kind.POSTED)
-    found = ((recorder.axes[axis], VERBS[verb], 1, size) for axis, verb, size in recorded)
-    return _summed(mesh.world.rank, found, steps)
+    """Count this rank's calls of a step, and of an evaluation, from its recorded events."""
+    counts: list[Count] = []
+    for inside, times, prefix in ((True, steps, ""), (False, 1, _EVALUATION)):
+        recorded = _recorded(recorder, Kind.CALL, Kind.ROOT, Kind.POSTED, inside=inside)
+        found = ((prefix + recorder.axes[axis], VERBS[verb], 1, size) for axis, verb, size in recorded)
+        counts += _summed(mesh.world.rank, found, times)
+    return counts
 
 
 def _predicted(case: Case) -> Iterable[Count]:
     for rank in range(case.ranks):
         found = ((call.axis, call.verb, call.count, call.step_bytes) for call in calls(case, rank))
         yield from _summed(rank, found, 1)
+        if case.train.evaluate.every:
+            made = evaluation_calls(case, rank)
+            yield from _summed(
+                rank, ((_EVALUATION + call.axis, call.verb, 1, call.bytes) for call in made), 1
+            )
 
 
 def _summed(rank: int, found: Iterable[tuple[str, str, int, int]], steps: int) -> list[Count]:
@@ -350,10 +364,10 @@ def _moved(recorder: Recorder, mesh: Mesh, steps: int) -> list[Moved]:
     return [(mesh.world.rank, verb, _per_step(size, steps)) for verb, size in moved.items()]
 
 
-def _recorded(recorder: Recorder, *kinds: Kind) -> list[list[int]]:
-    """Return axis, verb and bytes of all events of some kinds."""
+def _recorded(recorder: Recorder, *kinds: Kind, inside: bool = True) -> list[list[int]]:
+    """Return axis, verb and bytes of all events of some kinds, `inside` steps or in an evaluation."""
     rows = recorder.rows()
-    chosen = np.isin(rows["kind"], kinds)
+    chosen = np.isin(rows["kind"], kinds) & ((rows["step"] != _EVALUATED) == inside)
     events: list[list[int]] = np.stack(
         [rows[name][chosen] for name in ("axis", "verb", "bytes")], axis=1
     ).tolist()

@@ -16,6 +16,7 @@ from pscale.worker.verify import _parts, assembled
 
 HALF = 5
 MOE = replace(TEXT, model=replace(TEXT.model, kind="moe", experts=4, every=1))
+TIED = replace(TEXT, model=replace(TEXT.model, tied=True, dropout=0.2))
 
 
 def saving(case, plan, folder):
@@ -68,11 +69,12 @@ MANY = [
     (with_optimizer(TEXT, "lion", lr=1e-3), Plan(dp=2), Plan(dp=4)),
     (with_optimizer(TEXT, "sgd", momentum=0.9, lr_schedule="cosine"), Plan(cp=2, zero=1), Plan(pp=2, tp=2)),
     (LINEAR, Plan(dp=2), Plan(dp=4)),
+    (TIED, Plan(pp=2, dp=2, zero=1), Plan(tp=2)),
 ]
 
 
 @pytest.mark.parametrize("broadcast", [False, True], ids=["read", "broadcast"])
-@pytest.mark.parametrize(("case", "saver", "loader"), MANY[:2] + MANY[-2:-1], ids=name)
+@pytest.mark.parametrize(("case", "saver", "loader"), MANY[:2] + MANY[-1:], ids=name)
 def test_any_plan_goes_on_from_what_any_other_has_saved(case, saver, loader, broadcast, tmp_path):
     assert_goes_on(case, saver, loader, tmp_path, broadcast=broadcast)
 

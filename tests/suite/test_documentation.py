@@ -28,6 +28,7 @@ GROUPS = [
         "model",
         "data",
         "train",
+        "train.evaluate",
         "train.save",
         "plan",
         "plan.matrix",

@@ -7,7 +7,7 @@ import pytest
 from plans import TEXT, name, on_plan
 from thread_mesh import run_ranks
 
-from pscale.config import Plan, Save
+from pscale.config import Evaluate, Plan, Save
 from pscale.mesh.grid import axis_name, groups
 from pscale.nn.offload.storage import Storage
 from pscale.parallel.ranks import GROUPS
@@ -59,6 +59,21 @@ def test_a_plan_goes_on_from_its_own_state_and_from_that_of_one_rank(plan, dtype
     assert errors["same plan"] == 0
     assert len(errors) == (3 if dtype == "float64" else 1)
     assert {verb for _, verb, _ in found["files"]["counted"]} == {"save"}
+
+
+@pytest.mark.parametrize(
+    ("plan", "micro_batches"),
+    [(Plan(dp=2, tp=2, zero=3, sp=True), 2), (Plan(pp=2, schedule="zero-bubble", cp=2), 2)],
+    ids=name,
+)
+def test_an_evaluation_makes_the_calls_that_were_predicted_and_finds_the_serial_loss(
+    plan, micro_batches, tmp_path
+):
+    case = text(plan, micro_batches)
+    case = replace(case, train=replace(case.train, evaluate=Evaluate(every=2, batches=3)))
+    found = verified(case, tmp_path)
+    assert found["passed"], found
+    assert any(axis.startswith("evaluation: ") for _, axis, *_ in found["counted"])
 
 
 def saving(plan, dtype="float64"):

@@ -11,6 +11,7 @@ from pscale.report.topics import (
     resources,
     roofline,
     steps,
+    time_to_loss,
     training,
     variants,
 )
@@ -36,6 +37,7 @@ TOPICS: tuple[Topic, ...] = (
     roofline.TOPIC,
     resources.MEMORY,
     training.LOSS,
+    time_to_loss.TOPIC,
     training.LOSS_SCALE,
     training.EXPERTS,
     variants.COMPRESSION,

@@ -39,6 +39,7 @@ _ENDS = show(
         Column("first", text.number, get=lambda point: point.losses[0]),
         Column("last", text.number, get=lambda point: point.losses[-1]),
         Column("lowest", text.number, get=lambda point: min(filter(isfinite, point.losses), default=None)),
+        Column("held out", text.number, get=lambda point: next(reversed(point.validation_losses), None)),
         Column("unigram baseline", get="loss_unigram"),
     ),
     only=lambda point: point.losses,
@@ -122,6 +123,9 @@ def _loss_panel(axes: Axes, curves: Sequence[Curve], guess: float | None, colour
         (line,) = axes.plot(range(len(losses)), losses, color=colour, linewidth=1.6)
         values = [f"step {step}: {text.number(loss)}" for step, loss in enumerate(losses)]
         mark(line, _together(points), points[0].case, values if len(values) <= _MOST_VALUES else ())
+        if held_out := points[0].validation_losses:  # a step is drawn where it begins
+            steps = [step - 1 for step in points[0].validation_steps]
+            axes.plot(steps, held_out, color=colour, linewidth=0.8, linestyle=":", marker="o", markersize=3)
     if guess is not None:
         top = max((value for _, losses in curves for value in losses if isfinite(value)), default=guess)
         axes.update_datalim([(0, guess - _BELOW * max(0.0, top - guess))])  # room for the name of the line
@@ -186,7 +190,7 @@ LOSS = Topic(
         name="loss",
         title="Loss by step",
         description="One curve for each case, or one for several that are equal; the dashed line is the "
-        "unigram baseline: guessing by byte frequency alone.",
+        "unigram baseline: guessing by byte frequency alone; dots: the loss of text that is held out.",
         draw=loss_figure,
     ),
 )

@@ -4,9 +4,11 @@ import csv
 import io
 import json
 
+import numpy as np
 import pytest
 from synthetic import BYTES, SHARES, Point, summary_of
 
+from pscale.analysis import messages
 from pscale.analysis.columns import row
 from pscale.config import Plan
 from pscale.config.metrics import MEMORY_KINDS as KINDS
@@ -254,6 +256,61 @@ def test_loading_by_one_rank_is_beside_loading_by_every_rank(tmp_path):
     assert (for_itself["load_s"], for_itself["load_ratio"], for_itself["answer"]) == (0.2, 1, "")
     assert (by_one["load_s"], by_one["load_ratio"], by_one["answer"]) == (0.4, 2, "slower")
     assert (saves_only["save_s"], saves_only["saved_bytes"], saves_only["load_s"]) == (0.5, 4 * MIB, None)
+
+
+def trainings(*known):
+    """Return points of (ranks, batch, seed, step time, steps, validation losses)."""
+    return [
+        Point(
+            ranks=ranks,
+            series="s",
+            label=f"{ranks} {batch} {seed}",
+            scaling="strong",
+            noise=0.0,
+            launch_noise=0.0,
+            compute_s=step_s,
+            train={"batch": batch, "seed": seed},
+            row={"validation_losses": losses, "validation_steps": steps},
+        )
+        for ranks, batch, seed, step_s, steps, losses in known
+    ]
+
+
+def test_time_to_loss_is_steps_on_a_line_between_evaluations_times_the_step_time(tmp_path):
+    steps = [10, 20, 30]
+    points = trainings(
+        *((1, 8, seed, 0.2, steps, [5.0, 4.0, 3.0 + seed / 1000]) for seed in range(3)),
+        *((2, 8, seed, 0.05, steps, [5.0, 3.9 + seed / 1000, 2.0]) for seed in range(3)),
+        *((2, 64, seed, 0.2, steps, [5.0, 4.0, 3.0 + seed / 1000]) for seed in range(3)),
+    )
+    one, small, large = rows(summary_of(tmp_path / "run", points), "time_to_loss")
+    assert {each["target"] for each in (one, small, large)} == {3.002}, "all of them reach it"
+    assert one["to_loss_steps"] == pytest.approx(np.mean([29.98, 29.99, 30.0]), rel=1e-3)
+    assert one["to_loss_s"] == pytest.approx(29.99 * 0.2, rel=0.02)
+    assert small["to_loss_steps"] == pytest.approx(20 + 10 * 0.898 / 1.9, rel=1e-2)
+    assert small["to_loss_core_hours"] == pytest.approx(2 * small["to_loss_s"] / 3600)
+    assert (one["answer"], small["answer"], large["answer"]) == ("", "faster", "equal")
+    assert small["over"] == pytest.approx(small["to_loss_s"] / one["to_loss_s"])
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        (
+            {8: "faster", 16: "slower", 32: "equal"},
+            "From a batch of 16 on, more ranks reach this loss no sooner",
+        ),
+        ({8: "faster", 16: "undecided"}, "Undecided"),
+        ({8: "slower", 16: "faster"}, "Up to a batch of 16, more ranks reach this loss sooner"),
+        ({8: ""}, ""),
+    ],
+)
+def test_the_batch_from_which_more_ranks_stop_paying_is_named_where_it_is_decided(answers, said):
+    found = messages.stops_paying(
+        [row("time_to_loss", batch=batch, answer=answer) for batch, answer in answers.items()]
+    )
+    assert found.startswith(said)
+    assert bool(found) == bool(said)
 
 
 @pytest.mark.parametrize("topic", [COMPRESSION, PRECISION, OFFLOAD, OPTIMIZERS, SAVED])
