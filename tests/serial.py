@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
+from arena import Arena
+
 from pscale.config import Model, Plan
 from pscale.mesh.self_axis import SelfMesh
 from pscale.nn.dtypes import dtype_of
-from pscale.nn.param import Arena
 from pscale.training.build import Stage, build
 
 

@@ -220,14 +220,14 @@ class ThreadAxis:
     def all_gather(self, x: Array, out: Array, dim: int = 0) -> None:
         self._call("all_gather", x.nbytes, lambda: self._gather_all(x, out, dim))
 
-    def start_all_gather(self, x: Array, out: Array) -> Started:
-        return self._start("all_gather", x.nbytes, lambda: self._gather_all(x, out, 0))
+    def start_all_gather(self, x: Array, out: Array, dim: int = 0) -> Started:
+        return self._start("all_gather", x.nbytes, lambda: self._gather_all(x, out, dim))
 
     def reduce_scatter(self, x: Array, out: Array, dim: int = 0) -> None:
         self._call("reduce_scatter", x.nbytes, lambda: self._reduce_part(x, out, dim))
 
-    def start_reduce_scatter(self, x: Array, out: Array) -> Started:
-        return self._start("reduce_scatter", x.nbytes, lambda: self._reduce_part(x, out, 0))
+    def start_reduce_scatter(self, x: Array, out: Array, dim: int = 0) -> Started:
+        return self._start("reduce_scatter", x.nbytes, lambda: self._reduce_part(x, out, dim))
 
     def all_to_all(self, x: Array, out: Array) -> None:
         def act() -> None:

@@ -12,9 +12,8 @@ from pscale.analysis.text import plural, size_of
 from pscale.config import Case
 from pscale.errors import ResultsError
 from pscale.launch.machine import Machine, Placement, place
-from pscale.parallel.offload import free_bytes
 from pscale.parallel.schedule_timing import pipeline_bubble
-from pscale.training.prediction import Prediction, fullest_rank, predict
+from pscale.training.prediction import Prediction, free_bytes, fullest_rank, predict
 
 EMPTY_PROCESS_BYTES = 128 << 20  # of a rank before its model is built: Python, NumPy, MPI, Arrow, BLAS
 

@@ -71,18 +71,18 @@ class Axis(Protocol):
         """Put `x` of every rank side by side along `dim` of `out`."""
         ...
 
-    def start_all_gather(self, x: Array, out: Array) -> Pending:
-        """Begin putting `x` of every rank side by side along the first dim of `out`; it may lie there."""
+    def start_all_gather(self, x: Array, out: Array, dim: int = 0) -> Pending:
+        """Begin putting `x` of every rank side by side along `dim` of `out`; it may lie there."""
         ...
 
     def reduce_scatter(self, x: Array, out: Array, dim: int = 0) -> None:
         """Write this rank's part along `dim` of the sum of `x` over all ranks to `out`."""
         ...
 
-    def start_reduce_scatter(self, x: Array, out: Array) -> Pending:
-        """Begin writing this rank's part along the first dim of the sum of `x` to `out`.
+    def start_reduce_scatter(self, x: Array, out: Array, dim: int = 0) -> Pending:
+        """Begin writing this rank's part along `dim` of the sum of `x` to `out`.
 
-        `out` may be the first part of `x`; the rest of `x` is then undefined.
+        Along the first, `out` may be the first part of `x`; the rest of `x` is then undefined.
         """
         ...
 

@@ -6,6 +6,7 @@ Every call is timed here and told to the recorder, so no layer or strategy conta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -124,13 +125,20 @@ class MpiAxis:
         if whole is not out:
             self.copy(np.moveaxis(whole, 0, dim), _parted(out, dim, self.size))
 
-    def start_all_gather(self, x: Array, out: Array) -> Pending:
-        """Begin putting `x` of every rank side by side along the first dim of `out`."""
+    def start_all_gather(self, x: Array, out: Array, dim: int = 0) -> Pending:
+        """Begin putting `x` of every rank side by side along `dim` of `out`."""
         mine = _IN_PLACE if x.base is not None and _lies_in(x, out, self.rank) else sendable(x)
+        whole = out if dim == 0 or _leads(out, dim) else self._borrow((self.size, *x.shape), x)
         enter = self._now()
-        request = self._comm.Iallgather(mine, sendable(out))
+        request = self._comm.Iallgather(mine, sendable(whole))
         number = self._recorder.posted(self.name, "all_gather", x.nbytes, enter, self._now())
-        return NonblockingCall(request, number, self._recorder, self._outstanding)
+
+        def arrange() -> None:
+            self.copy(np.moveaxis(whole, 0, dim), _parted(out, dim, self.size))
+            self._give_back(whole)
+
+        then = None if whole is out else arrange
+        return NonblockingCall(request, number, self._recorder, self._outstanding, then)
 
     def reduce_scatter(self, x: Array, out: Array, dim: int = 0) -> None:
         """Write this rank's part along `dim` of the sum of `x` over all ranks to `out`."""
@@ -145,16 +153,21 @@ class MpiAxis:
             self._comm.Reduce_scatter_block(parts, out, _SUM)
         self._recorder.call(self.name, "reduce_scatter", x.nbytes, enter, self._now())
 
-    def start_reduce_scatter(self, x: Array, out: Array) -> Pending:
-        """Begin writing this rank's part along the first dim of the sum of `x` to `out`."""
-        given, taken = (_IN_PLACE, x) if out.base is not None and _lies_in(out, x) else (x, out)
+    def start_reduce_scatter(self, x: Array, out: Array, dim: int = 0) -> Pending:
+        """Begin writing this rank's part along `dim` of the sum of `x` to `out`."""
+        parts = x
+        if dim and not _leads(x, dim):
+            parts = self._borrow((self.size, *out.shape), x)
+            self.copy(_parted(x, dim, self.size), np.moveaxis(parts, 0, dim))
+        given, taken = (_IN_PLACE, x) if out.base is not None and _lies_in(out, x) else (parts, out)
         enter = self._now()
         if x.itemsize == HALF_BYTES:
-            request: Request = self._sums.scatter(x, out)
+            request: Request = self._sums.scatter(parts, out)
         else:
             request = self._comm.Ireduce_scatter_block(given, taken, _SUM)
         number = self._recorder.posted(self.name, "reduce_scatter", x.nbytes, enter, self._now())
-        return NonblockingCall(request, number, self._recorder, self._outstanding)
+        then = None if parts is x else partial(self._give_back, parts)
+        return NonblockingCall(request, number, self._recorder, self._outstanding, then)
 
     def all_to_all(self, x: Array, out: Array) -> None:
         """Send `x[j]` to rank j and write what rank i sent to `out[i]`; both (size, ...)."""
@@ -184,6 +197,15 @@ class MpiAxis:
         enter = self._now()
         np.copyto(out, x)
         self._recorder.copied(self.name, enter, self._now())
+
+    def _borrow(self, shape: tuple[int, ...], like: Array) -> Array:
+        """Return memory for arranging data that no other call has until it is given back."""
+        scratch = self._scratch(shape, like)
+        del self._scratches[shape, like.dtype]
+        return scratch
+
+    def _give_back(self, scratch: Array) -> None:
+        self._scratches[scratch.shape, scratch.dtype] = scratch
 
     def _scratch(self, shape: tuple[int, ...], like: Array) -> Array:
         """Return memory for arranging data, kept from call to call."""

@@ -94,13 +94,23 @@ class RequestQueue:
 
 
 class NonblockingCall:
-    """A started call, `outstanding` until it is complete; the library may move nothing until it is asked."""
+    """A started call, `outstanding` until it is complete; the library may move nothing until it is asked.
 
-    __slots__ = ("_outstanding", "_queue", "_recorder", "complete", "number", "request")
+    `then` arranges what has arrived when it is waited for.
+    """
 
-    def __init__(self, request: Request, number: int, recorder: Recorder, outstanding: RequestQueue):
+    __slots__ = ("_outstanding", "_queue", "_recorder", "_then", "complete", "number", "request")
+
+    def __init__(
+        self,
+        request: Request,
+        number: int,
+        recorder: Recorder,
+        outstanding: RequestQueue,
+        then: Callable[[], None] | None = None,
+    ):
         self.request, self.number, self._recorder = request, number, recorder
-        self._outstanding, self.complete = outstanding, False
+        self._outstanding, self._then, self.complete = outstanding, then, False
         self._queue = outstanding.queues[mover_of(request)]
         self._queue[self] = None
 
@@ -124,6 +134,8 @@ class NonblockingCall:
             self.complete, leave = True, recorder.now()
             del self._queue[self]
         recorder.completed(self.number, enter, leave)
+        if self._then is not None:
+            self._then()
 
 
 def progress(outstanding: RequestQueue) -> None:

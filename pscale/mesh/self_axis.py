@@ -46,7 +46,7 @@ class SelfAxis:
         """Copy `x` to `out`."""
         out[...] = x
 
-    def start_all_gather(self, x: Array, out: Array) -> Done:
+    def start_all_gather(self, x: Array, out: Array, dim: int = 0) -> Done:
         """Copy `x` to `out` unless it lies there."""
         if not lies_in(x, out):
             out[...] = x

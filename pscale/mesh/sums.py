@@ -10,7 +10,7 @@ import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,21 +21,6 @@ from pscale.nn.dtypes import HALF_BYTES, combine
 _FUNCTIONS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 _FIRST_TAG = 16_384  # above those of other messages (`Tag`), below the largest that any MPI has: 32,767
 _TAGS = 8192  # pairs of them, in turn
-
-
-class Messages(Protocol):
-    """What sums need of a communicator."""
-
-    size: int
-    rank: int
-
-    def Isend(self, buf: Any, dest: int, tag: int) -> Request:  # noqa: N802
-        """Begin to send."""
-        ...
-
-    def Irecv(self, buf: Any, source: int, tag: int) -> Request:  # noqa: N802
-        """Begin to receive."""
-        ...
 
 
 def sendable(x: Array) -> Array:
@@ -111,7 +96,7 @@ class Sum:
 class Sums:
     """The sums over the ranks of a communicator, in the order in which all of them ask."""
 
-    def __init__(self, comm: Messages):
+    def __init__(self, comm: Any):
         self.comm, self._count = comm, 0
         self._queue: deque[Sum] = deque()
         self._memory = np.empty(0, np.uint16)

@@ -11,13 +11,14 @@ from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.dtypes import compute_dtype
 from pscale.nn.kernels.tiles import ones, rows_of
-from pscale.nn.param import Param
+from pscale.nn.param import Param, Progress, parts_of
 
 
-def product(x: Array, weight: Array, buffers: Buffers) -> Array:
-    """Return x @ weight: (..., inputs) to (..., outputs)."""
+def product(x: Array, weight: Array, buffers: Buffers, progress: Progress | None = None) -> Array:
+    """Return x @ weight: (..., inputs) to (..., outputs); calls `progress` between parts of the rows."""
     y = buffers.take((*x.shape[:-1], weight.shape[1]), x.dtype)
-    kernels.current().multiply(rows_of(x), weight, rows_of(y))
+    for rows in parts_of(x.size // x.shape[-1], progress):
+        kernels.current().multiply(rows_of(x)[rows], weight, rows_of(y)[rows])
     return y
 
 
@@ -41,11 +42,19 @@ class Linear:
 
     def backward(self, dy: Array, x: Array) -> Array:
         """Add to the gradients of weight and bias."""
-        self.weight.add_product(rows_of(x).T, rows_of(dy))
+        self.add_gradients(dy, x)
+        del x  # its memory is that of the result, unless somebody else keeps it
+        return self.input_gradient(dy)
+
+    def input_gradient(self, dy: Array, progress: Progress | None = None) -> Array:
+        """Return dy @ weight.T."""
+        return product(dy, self.weight.data.T, self.buffers, progress)
+
+    def add_gradients(self, dy: Array, x: Array, progress: Progress | None = None) -> None:
+        """Add to the gradients of weight and bias."""
+        self.weight.add_product(rows_of(x).T, rows_of(dy), progress)
         if self.bias is not None:
             self.bias.add_column_sums(rows_of(dy))
-        del x  # its memory is that of the result, unless somebody else keeps it
-        return product(dy, self.weight.data.T, self.buffers)
 
 
 class TransposedLinear(Linear):
@@ -58,11 +67,13 @@ class TransposedLinear(Linear):
         """Return the product; keeps the input."""
         return product(x, self.weight.data.T, self.buffers), x
 
-    def backward(self, dy: Array, x: Array) -> Array:
+    def input_gradient(self, dy: Array, progress: Progress | None = None) -> Array:
+        """Return dy @ weight."""
+        return product(dy, self.weight.data, self.buffers, progress)
+
+    def add_gradients(self, dy: Array, x: Array, progress: Progress | None = None) -> None:
         """Add to the gradient of the table."""
-        self.weight.add_product(rows_of(dy).T, rows_of(x))
-        del x  # its memory is that of the result, unless somebody else keeps it
-        return product(dy, self.weight.data, self.buffers)
+        self.weight.add_product(rows_of(dy).T, rows_of(x), progress)
 
 
 class BiasGelu:

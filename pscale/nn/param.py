@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from pscale.nn import kernels
-from pscale.nn.buffers import Array, zeros
+from pscale.nn.buffers import Array
 from pscale.nn.kernels.tiles import ones
 from pscale.runs.tensor_files import Elements
 
 Draw = Callable[["np.random.Generator", tuple[int, ...]], Array]
+Progress = Callable[[], object]  # lets exchanges that are under way move on
+_PARTS, _LEAST_ROWS = 4, 64  # of a product beside which data travel; smaller ones cost more than they hide
 
 
 def normal(deviation: float) -> Draw:
@@ -126,10 +127,10 @@ class Param:
         else:
             self.grad += values
 
-    def add_product(self, a: Array, b: Array) -> None:
-        """Add `a @ b` to the gradient, now or later."""
+    def add_product(self, a: Array, b: Array, progress: Progress | None = None) -> None:
+        """Add `a @ b` to the gradient, now or later; now with `progress` between parts of the rows."""
         if self.deferred is None:
-            self.multiply_add(a, b)
+            self.multiply_add(a, b, progress)
         else:
             self.deferred.append(partial(self.multiply_add, a, b))
 
@@ -137,13 +138,16 @@ class Param:
         """Add the sums of the columns of a matrix to the gradient, as `add_product` does."""
         self.add_product(ones(len(rows), rows.dtype), rows)
 
-    def multiply_add(self, a: Array, b: Array) -> None:
+    def multiply_add(self, a: Array, b: Array, progress: Progress | None = None) -> None:
         """Add `a @ b` to the gradient now; the first of a step is written."""
+        multiply = kernels.current().multiply if self.stale else kernels.current().multiply_add
         if self.stale:
             self._begin()
-            kernels.current().multiply(a, b, self.grad)
-        else:
-            kernels.current().multiply_add(a, b, self.grad)
+        if progress is None:
+            multiply(a, b, self.grad)
+            return
+        for rows in parts_of(len(a), progress):
+            multiply(a[rows], b, self.grad[rows])
 
     def accumulator(self) -> Array:
         """Return the gradient for adding to, zero if nothing was added in this step."""
@@ -162,6 +166,15 @@ class Param:
 Share = Callable[[Param], None]
 
 
+def parts_of(rows: int, progress: Progress | None) -> Iterator[slice]:
+    """Yield parts of the rows of a product, with `progress` after each; without it, all of them at once."""
+    parts = 1 if progress is None else min(_PARTS, -(-rows // _LEAST_ROWS))
+    for part in range(parts):
+        yield share(rows, parts, part)
+        if progress is not None:
+            progress()
+
+
 def views(params: Iterable[Param], memory: Array) -> Iterator[tuple[Param, Array]]:
     """Yield parameters with what is theirs of flat `memory`, in which they lie one after another."""
     start = 0
@@ -176,29 +189,3 @@ def fill(params: Iterable[Param], seed: int, share: Share | None = None) -> None
         param.data[...] = param.initial(seed)
         if share is not None:
             share(param)
-
-
-class Arena:
-    """All parameters of a stage in one flat array and all gradients in another, in forward order."""
-
-    def __init__(self, params: Sequence[Param], dtype: DTypeLike, gradients: DTypeLike | None = None):
-        self.params = tuple(params)
-        size = sum(param.size for param in self.params)
-        [self.data], [self.grad] = zeros([size], dtype), zeros([size], gradients or dtype)
-        for param, data in views(self.params, self.data):
-            param.data = data
-        for param, grad in views(self.params, self.grad):
-            param.grad = grad
-
-    def fill(self, seed: int, share: Share | None = None) -> None:
-        """Give every parameter its initial value."""
-        fill(self.params, seed, share)
-
-    def clear_grads(self) -> None:
-        """Begin a step: the first contribution to each gradient replaces what is there.
-
-        No memory is touched. Every layer contributes to all of its gradients in every backward, so
-        none is left stale; that is cheaper than zeroing all and adding.
-        """
-        for param in self.params:
-            param.stale = True

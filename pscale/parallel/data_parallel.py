@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 from pscale.config import Case
 from pscale.config.axes import ALL_AXES, BATCH_AXES, PARAMETER_AXES, SETS
 from pscale.mesh.grid import axis_name, place, spanned
+from pscale.nn.optimizers import MASTER, rule_of
 from pscale.parallel import pipeline, sharding
 from pscale.parallel.recompute import Segment, segments
 from pscale.parallel.reduction import buckets
@@ -35,6 +36,18 @@ def calls(case: Case, rank: int) -> list[Call]:
     if case.asks_for_norm and (span := spanned(plan.sizes, different)):
         made.append(Call(axis=axis_name(span), verb="all_reduce", sent_bytes=8, wide=True))
     return made
+
+
+def optimizer_calls(case: Case, rank: int) -> list[Call]:
+    """Predict the calls over shards, and over parts of a cut, that the rule of the optimizer declares."""
+    rule, item, found = rule_of(case.train.optimizer), max(sharding.item_bytes(case), MASTER.itemsize), []
+    for part in sharding.tensor_groups(case, rank):
+        axes = {"shards": part.sharing(case.plan), "cuts": part.cut}
+        shards = math.prod(case.plan.sizes[axis] for axis in axes["shards"])
+        for over, verb, sent_bytes in rule.exchanges(list(part.tensors.values()), shards, item):
+            if axes[over]:
+                found.append(Call(axis=axis_name(axes[over]), verb=verb, sent_bytes=sent_bytes, wide=True))
+    return found
 
 
 def _scattered_windows(case: Case, rank: int) -> list[Call]:

@@ -2,7 +2,7 @@
 
 Between the cut layers every rank holds its slice of the tokens instead of all of them: what was a sum over
 ranks becomes a gather before and a scattered sum after, of the same volume together. What a layer keeps for
-backward is the slice as well; it is gathered once more there, which costs one gather per pair of layers.
+backward is the slice as well; `ColumnParallelLinear` gathers it once more there, behind a product.
 """
 
 from __future__ import annotations
@@ -13,33 +13,12 @@ from typing import Any
 from pscale.config import Case
 from pscale.mesh.axis import Axis
 from pscale.nn.buffers import Array, Buffers
-from pscale.nn.common_layers import Linear
 from pscale.nn.layer import Layer, Stateless
 from pscale.nn.loss import Loss
 from pscale.nn.param import Param, share
 from pscale.parallel import sharding
 from pscale.parallel.replicas import Call
-from pscale.parallel.tensor import AXIS, Exchange
-
-T_DIM = 1  # of activations (B, T, C)
-
-
-class GatheredLinear:
-    """A product with all tokens of an input of which every rank has a slice of T."""
-
-    def __init__(self, linear: Linear, axis: Axis, *, buffers: Buffers):
-        self.linear, self.axis, self.buffers = linear, axis, buffers
-        self.params: Sequence[Param] = linear.params
-
-    def forward(self, x: Array) -> tuple[Array, Array]:
-        """Gather the tokens and multiply; keeps the slice."""
-        y, _ = self.linear.forward(gathered(x, self.axis, T_DIM, buffers=self.buffers))
-        return y, x
-
-    def backward(self, dy: Array, x: Array) -> Array:
-        """Gather the input again, which forward did not keep; sum the gradient and scatter it."""
-        dx = self.linear.backward(dy, gathered(x, self.axis, T_DIM, buffers=self.buffers))
-        return scattered(dx, self.axis, T_DIM, buffers=self.buffers)
+from pscale.parallel.tensor import AXIS, T_DIM, Exchange, gathered, scattered
 
 
 def slice_of(x: Array, axis: Axis) -> Array:
@@ -72,28 +51,6 @@ def buffer_bytes(case: Case, rank: int) -> int:  # noqa: ARG001
     if not case.plan.sp or case.plan.tp == 1 or sharding.sequences(case) == 1:
         return 0
     return sharding.activation_bytes(case)
-
-
-def gathered(x: Array, axis: Axis, dim: int = 0, *, buffers: Buffers) -> Array:
-    """Return all slices side by side; of one rank, `x`."""
-    if axis.size == 1:
-        return x
-    whole = buffers.take(_resized(x, dim, x.shape[dim] * axis.size), x.dtype)
-    axis.all_gather(x, whole, dim=dim)
-    return whole
-
-
-def scattered(x: Array, axis: Axis, dim: int = 0, *, buffers: Buffers) -> Array:
-    """Return this rank's slice of the sum of `x` over the axis; of one rank, `x`."""
-    if axis.size == 1:
-        return x
-    mine = buffers.take(_resized(x, dim, x.shape[dim] // axis.size), x.dtype)
-    axis.reduce_scatter(x, mine, dim=dim)
-    return mine
-
-
-def _resized(x: Array, dim: int, size: int) -> tuple[int, ...]:
-    return (*x.shape[:dim], size, *x.shape[dim + 1 :])
 
 
 class ReduceScatterToSlices(Exchange, Stateless):

@@ -17,7 +17,6 @@ from pscale.parallel import (
     compression,
     data_parallel,
     expert,
-    optimizer,
     pipeline,
     precision,
     recompute,
@@ -269,7 +268,7 @@ CALLS: Sequence[Callable[[Case, int], list[Call]]] = (
     matrix.calls,
     compression.calls,
     recompute.calls,
-    optimizer.calls,
+    data_parallel.optimizer_calls,
 )
 
 

@@ -18,6 +18,7 @@ from pscale.config import Case
 from pscale.mesh.axis import Axis
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers, rounded, upcast
+from pscale.nn.common_layers import Linear
 from pscale.nn.dtypes import compute_bytes
 from pscale.nn.kernels.tiles import rows_of
 from pscale.nn.layer import Stateless
@@ -27,6 +28,7 @@ from pscale.parallel import sharding
 from pscale.parallel.replicas import Call
 
 AXIS = "tp"
+T_DIM = 1  # of activations (B, T, C)
 
 
 def cut(whole: tuple[int, ...], dim: int, axis: Axis, *, groups: int = 1) -> tuple[Cut, tuple[int, ...]]:
@@ -55,17 +57,39 @@ class Exchange:
         self.axis, self.buffers = axis, buffers
 
 
-class CopyToTensorAxis(Exchange, Stateless):
-    """From tokens that all ranks of the axis share to a layer cut by columns: identity, a sum backward."""
+class ColumnParallelLinear:
+    """A product with a weight cut by columns, of tokens that all ranks of the axis share.
 
-    def forward(self, x: Array) -> tuple[Array, None]:
-        """Hand on what every rank has."""
-        return x, None
+    With `sequence_parallel` every rank has a slice of T of the input, which is gathered, in backward once
+    more: while the input's gradient is computed. That is summed while the weight's is (as in Megatron-LM).
+    """
 
-    def backward(self, dy: Array, cache: None) -> Array:  # noqa: ARG002
-        """Add up, in place, what the ranks' columns want of the input."""
-        self.axis.all_reduce(dy)
-        return dy
+    def __init__(self, linear: Linear, axis: Axis, *, sequence_parallel: bool):
+        self.linear, self.axis, self.buffers = linear, axis, linear.buffers
+        self.sequence_parallel = sequence_parallel
+        self.params: Sequence[Param] = linear.params
+
+    def forward(self, x: Array) -> tuple[Array, Array]:
+        """Return the product; keeps what came."""
+        whole = gathered(x, self.axis, T_DIM, buffers=self.buffers) if self.sequence_parallel else x
+        return self.linear.forward(whole)[0], x
+
+    def backward(self, dy: Array, x: Array) -> Array:
+        """Add to the gradients of weight and bias; return the sum of the input's, or a slice of it."""
+        if not self.sequence_parallel:
+            dx = self.linear.input_gradient(dy)
+            summed = self.axis.start_all_reduce(dx)
+        else:
+            whole = self.buffers.take(_resized(x, T_DIM, x.shape[T_DIM] * self.axis.size), x.dtype)
+            gather = self.axis.start_all_gather(x, whole, dim=T_DIM)
+            partial_sum = self.linear.input_gradient(dy, gather.poll)
+            gather.wait()
+            dx, x = self.buffers.take(x.shape, x.dtype), whole
+            del whole
+            summed = self.axis.start_reduce_scatter(partial_sum, dx, dim=T_DIM)
+        self.linear.add_gradients(dy, x, summed.poll)
+        summed.wait()
+        return dx
 
 
 class ReduceFromTensorAxis(Exchange, Stateless):
@@ -122,6 +146,28 @@ def buffer_bytes(case: Case, rank: int) -> int:
     if plan.tp == 1 or plan.sp or plan.embedding == "row" or "embedding" not in sharding.units(case, rank):
         return 0
     return sharding.activation_bytes(case)
+
+
+def gathered(x: Array, axis: Axis, dim: int = 0, *, buffers: Buffers) -> Array:
+    """Return all slices side by side; of one rank, `x`."""
+    if axis.size == 1:
+        return x
+    whole = buffers.take(_resized(x, dim, x.shape[dim] * axis.size), x.dtype)
+    axis.all_gather(x, whole, dim=dim)
+    return whole
+
+
+def scattered(x: Array, axis: Axis, dim: int = 0, *, buffers: Buffers) -> Array:
+    """Return this rank's slice of the sum of `x` over the axis; of one rank, `x`."""
+    if axis.size == 1:
+        return x
+    mine = buffers.take(_resized(x, dim, x.shape[dim] // axis.size), x.dtype)
+    axis.reduce_scatter(x, mine, dim=dim)
+    return mine
+
+
+def _resized(x: Array, dim: int, size: int) -> tuple[int, ...]:
+    return (*x.shape[:dim], size, *x.shape[dim + 1 :])
 
 
 class GatherFromTensorAxis(Exchange):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -9,6 +10,7 @@ from pscale.config import Case, Data, Model, Plan, Precision, Train
 from pscale.config.axes import UNEVEN_AXES
 from pscale.mesh.grid import coordinates, spanned
 from pscale.nn import counts
+from pscale.nn.offload.scratch import folder_of
 from pscale.parallel import recompute, saved_state, strategies
 from pscale.parallel.recompute import executed_flops
 from pscale.parallel.replicas import Call
@@ -140,3 +142,11 @@ def saved_bytes(case: Case, rank: int) -> int:
 
     tensors = saved_state.owned(dry_trainer(case, rank).replicas)
     return sum(tensor.memory.nbytes for tensor in tensors)
+
+
+def free_bytes(case: Case) -> int | None:
+    """Return what is free in the folder for the file, on this machine; None where it cannot be asked."""
+    try:
+        return shutil.disk_usage(folder_of(case.plan.offload_folder)).free
+    except OSError:
+        return None

@@ -252,9 +252,9 @@ class Units:
 
     def _of_common(self, linear: Linear) -> Layer:
         """Return a product whose input is what tensor ranks have in common, or their slices of it."""
-        if self.sliced:
-            return sequence.GatheredLinear(linear, self.tensor, buffers=self.buffers)
-        return Chain(tensor.CopyToTensorAxis(self.tensor, buffers=self.buffers), linear)
+        if self.tensor.size == 1:
+            return linear
+        return tensor.ColumnParallelLinear(linear, self.tensor, sequence_parallel=self.sliced)
 
     def _row_parallel(self, weight: Param) -> Sequence[Layer]:
         """Return a product with a weight cut by rows, and the way out of it."""
@@ -263,7 +263,7 @@ class Units:
     def _reduce(self) -> Layer:
         """Return the way from partial products of tensor ranks to what they have in common."""
         if self.sliced:
-            return sequence.ReduceScatterToSlices(self.tensor, sequence.T_DIM, buffers=self.buffers)
+            return sequence.ReduceScatterToSlices(self.tensor, tensor.T_DIM, buffers=self.buffers)
         return tensor.ReduceFromTensorAxis(self.tensor, buffers=self.buffers)
 
 

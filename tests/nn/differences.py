@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from arena import Arena
 
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.layer import Layer
-from pscale.nn.param import Arena, Param, constant
+from pscale.nn.param import Param, constant
 
 STEP = 1e-6
 NOWHERE = np.nan  # what a gradient holds before anything was written to it

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from arena import Arena
 from nn.differences import check, hand, param, randomize
 
 from pscale.config import Model
@@ -7,7 +8,6 @@ from pscale.nn.buffers import Array, Buffers
 from pscale.nn.common_layers import BiasGelu, Linear
 from pscale.nn.experts import ExpertLinear, Mixture
 from pscale.nn.layer import Chain
-from pscale.nn.param import Arena
 from pscale.nn.routing import ExpertPositions, Router, RouterStats, capacity
 
 B, T, C = 3, 7, 6

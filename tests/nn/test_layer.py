@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from arena import Arena
 from nn.differences import check, hand, param
 
 from pscale.nn.attention import Attention, Rotary, turns
@@ -8,7 +9,6 @@ from pscale.nn.common_layers import BiasGelu, Draws, Dropout, LayerNorm, Linear,
 from pscale.nn.kernels.attention_block import ROWS, TILE
 from pscale.nn.kernels.tiles import TILE_BYTES
 from pscale.nn.layer import Chain, Layer, Residual
-from pscale.nn.param import Arena
 
 TILED = TILE_BYTES // 8 // 6 + 3  # rows of width 6 that need two tiles
 

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from arena import Arena
 from nn.test_kernels import fused_kernels
 
 from pscale.config import Train
@@ -13,7 +14,7 @@ from pscale.nn.kernels.reference import Kernels
 from pscale.nn.optimizers import make_optimizer
 from pscale.nn.optimizers.base import update
 from pscale.nn.optimizers.state import Flat
-from pscale.nn.param import Arena, Param, constant
+from pscale.nn.param import Param, constant
 
 SHAPES = {"bias": (7,), "matrix": (6, 11), "experts": (2, 3, 5), "gain": (9,)}
 SIZE = sum(math.prod(shape) for shape in SHAPES.values())

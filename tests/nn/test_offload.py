@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from arena import Arena
 from patience import LIMIT_S
 
 from pscale.config import Train
@@ -23,7 +24,7 @@ from pscale.nn.offload.storage import Storage
 from pscale.nn.optimizers import make_optimizer
 from pscale.nn.optimizers.base import update
 from pscale.nn.optimizers.state import Flat
-from pscale.nn.param import Arena, Param, normal
+from pscale.nn.param import Param, normal
 
 SIZES = [(300, 40), (7,), (40, 120), (1,), (64, 64)]
 
@@ -229,7 +230,8 @@ from pscale.nn.offload.storage import Storage
 from pscale.nn.optimizers import make_optimizer
 from pscale.nn.optimizers.base import update
 from pscale.nn.optimizers.state import Flat
-from pscale.nn.param import Arena, Param, constant
+from arena import Arena
+from pscale.nn.param import Param, constant
 from pscale.worker.usage import peak_resident_bytes, reset_peak
 
 class NullRecorder:
@@ -253,7 +255,11 @@ def test_resident_memory_falls_by_all_but_two_chunks_and_nothing_is_left_of_a_pr
     tmp_path,
 ):
     program = [sys.executable, "-c", PROGRAM]
-    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # the stacks of many would be seen
+    one_thread = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+    }  # the stacks of many would be seen
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": one_thread}
     processes = [subprocess.Popen([*program, *where], **pipes) for where in ([str(tmp_path)], [])]
     offloaded, in_memory = (int(process.stdout.readline()) for process in processes)

@@ -6,6 +6,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from arena import Arena
 from thread_mesh import run_ranks
 
 from pscale.config import Train
@@ -16,7 +17,7 @@ from pscale.nn.optimizers.adafactor import _blocks
 from pscale.nn.optimizers.base import ProcessGroups, update
 from pscale.nn.optimizers.muon import orthogonalise
 from pscale.nn.optimizers.state import Flat, Run
-from pscale.nn.param import Arena, Param, constant
+from pscale.nn.param import Param, constant
 
 DOCUMENTATION = (Path(__file__).parents[2] / "docs" / "optimizers.md").read_text(encoding="utf-8")
 LRS, SCALES = (0.1, 0.02, 0.05), (1.0, 0.25, 0.5)

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
+from arena import Arena
 
 from pscale.nn.buffers import Buffers
-from pscale.nn.param import Arena, Param, constant, normal
+from pscale.nn.param import Param, constant, normal
 
 
 def params() -> list[Param]:

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from arena import Arena
 from thread_mesh import ThreadAxis, run_ranks
 
 from pscale.config import Case, Matrix, Model, Plan, Train
@@ -15,7 +16,7 @@ from pscale.mesh.grid import coordinates
 from pscale.nn.buffers import Buffers
 from pscale.nn.common_layers import LayerNorm
 from pscale.nn.kernels import tiles
-from pscale.nn.param import Arena, Param, constant, share
+from pscale.nn.param import Param, constant, share
 from pscale.parallel import strategies
 from pscale.parallel.matrix import cannon
 from pscale.parallel.matrix.grid import SCHEMES, cut

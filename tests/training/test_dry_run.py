@@ -121,6 +121,24 @@ def test_products_are_those_that_are_counted(plan):
     assert done == executed_flops(case)
 
 
+@pytest.mark.parametrize("sp", [False, True])
+def test_what_products_cut_by_columns_exchange_in_backward_travels_behind_products(sp):
+    case, under_way, hidden = on_plan(GPT, Plan(tp=2, sp=sp)), {}, Counter()
+    for work in (work for phase in rank_program(case, 0) for work in phase.operations):
+        if isinstance(work, Compute):
+            under_way = {
+                request: products + (work.kernel == "product") for request, products in under_way.items()
+            }
+        elif work.event == "start":
+            under_way[work.request] = 0
+        elif work.event == "wait":
+            hidden[work.verb] += under_way.pop(work.request) > 0
+    products = case.train.micro_batches * (2 * case.model.layers + 1)
+    assert +hidden == (
+        {"all_gather": products, "reduce_scatter": products} if sp else {"all_reduce": products}
+    )
+
+
 def test_what_repeats_in_a_deep_model_is_remembered_once():
     phases = rank_program(on_plan(GPT, Plan()), 0)
     operations = [each for phase in phases for each in phase.operations]

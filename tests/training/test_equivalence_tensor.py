@@ -149,7 +149,7 @@ def test_tensor_ranks_that_disagree_on_what_none_cuts_are_noticed(folder):
 @pytest.mark.parametrize(
     ("layer", "verb", "unsummed"),
     [
-        (tensor.CopyToTensorAxis, "backward", lambda _, dy, __: dy),
+        (tensor.ColumnParallelLinear, "backward", lambda layer, dy, x: layer.linear.backward(dy, x)),
         (tensor.ReduceFromTensorAxis, "forward", lambda _, x: (x, None)),
     ],
 )

@@ -14,7 +14,7 @@ from pscale.nn.kernels.tiles import rows_of
 from pscale.nn.param import Param
 from pscale.parallel.matrix.axonn import Depth
 from pscale.parallel.matrix.grid import Exchanged, Multiplication
-from pscale.parallel.sequence import gathered, scattered
+from pscale.parallel.tensor import gathered, scattered
 
 
 class Agarwal:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from types import ModuleType
 
 from pscale.config import Case
 from pscale.config.choices import MatrixAlgorithm
@@ -14,20 +14,8 @@ from pscale.parallel.matrix import agarwal, axonn, cannon, summa
 from pscale.parallel.matrix.grid import Exchanged, Multiplication, Partition, count, scheme_of
 from pscale.parallel.replicas import Call
 
-
-class Exchanges(Protocol):
-    """What the module of an algorithm knows of its calls."""
-
-    def forward(self, one: Multiplication) -> list[Exchanged]:
-        """Return those of a product."""
-        ...
-
-    def backward(self, one: Multiplication) -> list[Exchanged]:
-        """Return those of its two gradients."""
-        ...
-
-
-_ALGORITHMS: dict[MatrixAlgorithm, Exchanges] = {
+# Each module has `forward` and `backward`, the calls of a product and of its two gradients.
+_ALGORITHMS: dict[MatrixAlgorithm, ModuleType] = {
     "axonn": axonn,
     "agarwal": agarwal,
     "summa": summa,
