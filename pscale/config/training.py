@@ -71,8 +71,8 @@ class Model:
     vocabulary: Annotated[int, Number(ge=1, le=10**7), _DEEP] = 256
     """Size of the vocabulary; text needs at least 256."""
     dropout: Annotated[Fraction, _TOKENS] = 0.0
-    """Share of features that are dropped after the embedding and at the end of both branches of a block;
-    every plan drops those that one rank does."""
+    """Share that is dropped of features, after the embedding and at the end of both branches of a block, and
+    of attention's probabilities; every plan drops those that one rank does."""
     tied: Annotated[bool, _DEEP] = False
     """Whether the head is the table of the embedding: both ends of the model have it, and sum gradients."""
     dtype: Annotated[Dtype, InSuite(kinds=("",))] = "float32"  # a suite says `precision`

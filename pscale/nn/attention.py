@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers, rounded
+from pscale.nn.common_layers import Draws
 from pscale.nn.dtypes import compute_dtype
 from pscale.nn.kernels.attention_block import (
     AttentionBlock,
     AttentionGradients,
     AttentionOperands,
+    DroppedScores,
     Progress,
     Softmax,
     whole,
@@ -40,6 +43,35 @@ class Cache:
     scored: Sequence[Scored]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ScoreDropout:
+    """Drops probabilities by `draws` and `site`, for heads of keys from number `first` of `heads` on.
+
+    Sequences are those of the batch from `offset` times their number on.
+    """
+
+    rate: float
+    site: int
+    draws: Draws
+    first: int
+    heads: int
+    offset: int = 0
+
+    def of(self, number: int, sequences: int, heads: int, queries: Array, keys: Array) -> DroppedScores:
+        """Return what is dropped of query `number` of each head of keys, between tokens at such positions."""
+        draws = self.draws
+        first = draws.first + self.offset * sequences
+        return DroppedScores(
+            rate=self.rate,
+            site=self.site,
+            key=(draws.seed, draws.step),
+            sequences=np.arange(first, first + sequences),
+            heads=np.arange(self.first, self.first + heads) + number * self.heads,
+            queries=queries,
+            keys=keys,
+        )
+
+
 class Attention:
     """softmax(q k' / sqrt(width of a head)) v on packed (B, T, queries + 2, heads, width) to (B, T, C).
 
@@ -52,21 +84,47 @@ class Attention:
 
     params: Sequence[Param] = ()
 
-    def __init__(self, heads: int, queries: int = 1, *, keeps_scores: bool, buffers: Buffers):
+    def __init__(
+        self,
+        heads: int,
+        queries: int = 1,
+        *,
+        keeps_scores: bool,
+        buffers: Buffers,
+        dropout: ScoreDropout | None = None,
+    ):
         self.heads, self.queries, self.keeps_scores, self.buffers = heads, queries, keeps_scores, buffers
+        self.dropout = dropout
 
     def forward(self, qkv: Array) -> tuple[Array, Cache]:
         """Attend to the present and the past."""
         attention = Forward(qkv, self.heads, self.queries, self.buffers, keeps_scores=self.keeps_scores)
-        attention.meet(whole(qkv.shape[1]), keys_and_values(qkv, self.queries))
+        every = Between(self.dropout, np.arange(qkv.shape[1]), np.arange(qkv.shape[1]))
+        attention.meet(whole(qkv.shape[1]), keys_and_values(qkv, self.queries), every)
         return attention.finish()
 
     def backward(self, dy: Array, cache: Cache) -> Array:
         """Return the gradient of the packed q, k and v."""
         gradients = Backward(dy, cache, self.heads, self.queries, self.buffers)
         kv, dkv = (keys_and_values(x, self.queries) for x in (cache.qkv, gradients.dqkv))
-        gradients.meet(cache.scored[0], kv, dkv)
+        every = Between(self.dropout, np.arange(dy.shape[1]), np.arange(dy.shape[1]))
+        gradients.meet(cache.scored[0], kv, dkv, every)
         return gradients.dqkv
+
+
+class Between(NamedTuple):
+    """What is dropped, if anything, between queries and keys at some positions."""
+
+    dropout: ScoreDropout | None
+    queries: Array
+    keys: Array
+
+    def of(self, block: AttentionBlock, number: int, q: Array) -> DroppedScores | None:
+        """Return what is dropped in a block of query `number` of each head, `q` (B, H, queries, width)."""
+        if self.dropout is None or not self.dropout.draws.active:
+            return None
+        B, heads = q.shape[:2]
+        return self.dropout.of(number, B, heads, self.queries[block.queries], self.keys[block.keys])
 
 
 BASE = 10_000.0  # of the wavelengths by which RoPE turns pairs
@@ -124,7 +182,9 @@ class Forward:
         self._total.fill(0)
         self._scored: list[Scored] = []
 
-    def meet(self, block: AttentionBlock, kv: Array, progress: Progress | None = None) -> None:
+    def meet(
+        self, block: AttentionBlock, kv: Array, between: Between, progress: Progress | None = None
+    ) -> None:
         """Attend to keys and values, (B, keys, 2, C); the first block has all queries."""
         q, rows = by_head(packed(self.qkv, self.queries + 2), self.heads), block.queries
         softmax = [self._softmax(block, number) for number in range(self.queries)]
@@ -134,6 +194,7 @@ class Forward:
                 inputs=(q[number][:, :, rows], *by_head(kv[:, block.keys], self.heads)),
                 y=y[:, :, rows],
                 softmax=softmax[number],
+                dropped=between.of(block, number, q[number]),
                 first=not self._scored,
                 progress=progress,
             )
@@ -180,7 +241,9 @@ class Backward:
         self.dy, self.cache, self.heads, self.queries = dy, cache, heads, queries
         self.dqkv = buffers.take(cache.qkv.shape, dy.dtype)
 
-    def meet(self, scored: Scored, kv: Array, dkv: Array, progress: Progress | None = None) -> None:
+    def meet(
+        self, scored: Scored, kv: Array, dkv: Array, between: Between, progress: Progress | None = None
+    ) -> None:
         """Write the gradients of the block's keys and values to `dkv`, (B, keys, 2, C), add to those of q.
 
         The blocks come in the order of forward: the first has all queries and writes.
@@ -196,6 +259,7 @@ class Backward:
                 dy=dy[number][:, :, rows],
                 grads=(dq[number][:, :, rows], *by_head(dkv[:, block.keys], self.heads)),
                 softmax=scored.softmax[number],
+                dropped=between.of(block, number, q[number]),
                 first=scored is cache.scored[0],
                 first_of_keys=number == 0,
                 progress=progress,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pscale.config import Model, Plan
 from pscale.config.axes import GRID_AXES, TOKEN_AXES
 from pscale.mesh.axis import Array, Axis, Mesh
+from pscale.nn.attention import ScoreDropout
 from pscale.nn.buffers import Buffers
 from pscale.nn.common_layers import Dropout, Positions, Tokens
 from pscale.nn.layer import Chain, First, Layer
@@ -122,6 +123,15 @@ class GridUnits(Units):
             dropout.column = self._share(self.model.width, outside.columns).start
             dropout.offset = self._share(count(outside.rows, self.mesh.sizes), outside.rows).start
         return dropout
+
+    def _score_dropout(self, number: int) -> ScoreDropout | None:
+        """Return what drops probabilities of this rank's heads and sequences."""
+        dropout, inside = super()._score_dropout(number), self.scheme.inside
+        if dropout is None:
+            return None
+        first = self._share(self.model.key_heads, inside.columns).start
+        offset = self._share(count(inside.rows, self.mesh.sizes), inside.rows).start
+        return replace(dropout, first=first, offset=offset)
 
     def _repeating(self, axes: tuple[str, ...]) -> Axis:
         """Return the ranks of the grid that compute the same where those along `axes` do not."""

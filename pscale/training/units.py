@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pscale.config import Model, Plan
 from pscale.mesh.axis import Mesh
-from pscale.nn.attention import Rotary, turns
+from pscale.nn.attention import Rotary, ScoreDropout, turns
 from pscale.nn.buffers import Buffers
 from pscale.nn.common_layers import (
     BiasGelu,
@@ -37,7 +37,7 @@ from pscale.parallel.sequence import SlicedInput, SlicedTargets
 from pscale.parallel.tensor import ColumnsToSlices, GatherFromTensorAxis, ParallelCrossEntropy
 from pscale.training.parameters import DEVIATION, Parameters
 
-_SITES, _EMBEDDED, _ATTENDED, _TRANSFORMED = 4, 0, 1, 2  # of dropout in a unit, and which
+_SITES, _EMBEDDED, _ATTENDED, _TRANSFORMED, _SCORED = 4, 0, 1, 2, 3  # of dropout in a unit, and which
 
 
 class Units:
@@ -105,7 +105,7 @@ class Units:
                 own.bias("qkv.bias", kinds * keys, split=0, groups=kinds),
             ),
             *self._rotary(),
-            self._attention(),
+            self._attention(number),
             *self._row_parallel(own.matrix("projection.weight", C, C, last, split=0)),
         )
         bias = own.bias("projection.bias", C)
@@ -229,11 +229,24 @@ class Units:
         runs, half = self.layout.runs(self.context.rank), self.model.width // self.model.heads // 2
         return turns(runs, half, dtype_of(self.model.dtype), self.buffers)
 
-    def _attention(self) -> Layer:
+    def _score_dropout(self, number: int) -> ScoreDropout | None:
+        """Return what drops probabilities of attention in unit `number`, if anything does."""
+        if not self.model.dropout:
+            return None
+        return ScoreDropout(
+            rate=self.model.dropout,
+            site=_SITES * number + _SCORED,
+            draws=self.draws,
+            first=self.tensor.rank * self._heads,
+            heads=self.model.key_heads,
+        )
+
+    def _attention(self, number: int) -> Layer:
         """Return the attention of this rank's tokens to those of all ranks that share the sequence."""
         share = AttentionShare(
             heads=self._heads,
             queries=self.model.queries,
+            dropout=self._score_dropout(number),
             keeps_scores=self.model.keeps_scores,
             mesh=self.mesh,
             layout=self.layout,

@@ -27,7 +27,7 @@ QUICK = f"""
   - {{model.kind: moe, ep: 2, zero: 3, micro_batches: 1, checkpoint: full}}
   - {{model.kind: moe, ep: 2, tp: 2, precision: fp16, loss_scale: 0.01}}
   - {{{LLAMA}, tp: 2, sp: true, zero: 3}}
-  - {{{LLAMA}, cp: 2, context: ulysses, pp: 2, checkpoint: selective, precision: bf16}}
+  - {{{LLAMA}, cp: 2, context: ulysses, pp: 2, checkpoint: selective, precision: bf16, dropout: 0.1}}
   - {{{LLAMA}, tied: true, dropout: 0.1, pp: 2, zero: 2}}
 """
 

@@ -12,6 +12,7 @@ from pscale.nn.kernels.attention_block import (
     AttentionBlock,
     AttentionGradients,
     AttentionOperands,
+    DroppedScores,
     Progress,
     Softmax,
     whole,
@@ -343,11 +344,13 @@ def meet_twice(
     width: int,
     kept: bool,
     shared: bool = False,
+    drops: bool = False,
     progress: Progress | None = None,
 ) -> list[Array]:
     """Return results of a causal piece, then one whose keys a later half of the queries sees whole.
 
-    Rows lie apart. Where keys are `shared` with other queries, their gradients are added to what is there.
+    Rows lie apart. Where keys are `shared` with other queries, their gradients are added to what is there. If
+    it `drops` probabilities, the positions of the other keys have a gap.
     """
     B, H, other = 2, 3, 70 if kept else 300
     pieces = [whole(tokens), AttentionBlock(queries=slice(tokens // 2, tokens), keys=slice(0, other))]
@@ -364,13 +367,34 @@ def meet_twice(
         )
         for piece in pieces
     ]
+    here, there = np.arange(other + 5, other + 5 + tokens), np.arange(other) + 3 * (np.arange(other) > 29)
+    dropped = [
+        DroppedScores(
+            rate=0.3,
+            site=9,
+            key=(2**32 - 1, 4),
+            sequences=np.array([6, 7]),
+            heads=np.arange(3, 6),
+            queries=here[piece.queries],
+            keys=positions,
+        )
+        if drops
+        else None
+        for piece, positions in zip(pieces, (here, there), strict=True)
+    ]
     keys, values_, key_grads, value_grads = (k, more_k), (v, more_v), (dk, more_dk), (dv, more_dv)
     for n, (piece, softmax) in enumerate(zip(pieces, softmaxes, strict=True)):
         rows = piece.queries
         inputs = q[:, :, rows], keys[n], values_[n]
         kernels.attend(
             AttentionOperands(
-                block=piece, inputs=inputs, y=y[:, :, rows], softmax=softmax, first=n == 0, progress=progress
+                block=piece,
+                inputs=inputs,
+                y=y[:, :, rows],
+                softmax=softmax,
+                dropped=dropped[n],
+                first=n == 0,
+                progress=progress,
             )
         )
     level = maximum + np.log(total)
@@ -390,6 +414,7 @@ def meet_twice(
                 dy=dy[:, :, rows],
                 grads=(dq[:, :, rows], key_grads[n], value_grads[n]),
                 softmax=softmax,
+                dropped=dropped[n],
                 first=n == 0,
                 first_of_keys=not shared,
                 progress=progress,
@@ -401,9 +426,9 @@ def meet_twice(
 @pytest.mark.parametrize(
     ("tokens", "kept"), [(1, True), (64, True), (150, True), (1, False), (256, False), (600, False)]
 )
-@pytest.mark.parametrize("shared", [False, True])
-def test_fused_attention_and_its_gradients_are_those_of_numpy(kernels, dtype, tokens, kept, shared):
-    sizes = {"tokens": tokens, "width": 8, "kept": kept, "shared": shared}
+@pytest.mark.parametrize("special", [None, "shared", "drops"])
+def test_fused_attention_and_its_gradients_are_those_of_numpy(kernels, dtype, tokens, kept, special):
+    sizes = {"tokens": tokens, "width": 8, "kept": kept} | ({special: True} if special else {})
     both(kernels, lambda each: meet_twice(each, dtype, **sizes), dtype)
 
 

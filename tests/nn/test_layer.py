@@ -1,11 +1,14 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from arena import Arena
 from nn.differences import check, hand, param
 
-from pscale.nn.attention import Attention, Rotary, turns
+from pscale.nn.attention import Attention, Rotary, ScoreDropout, turns
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.common_layers import BiasGelu, Draws, Dropout, LayerNorm, Linear, Positions, SwiGlu, Tokens
+from pscale.nn.kernels import philox
 from pscale.nn.kernels.attention_block import ROWS, TILE
 from pscale.nn.kernels.tiles import TILE_BYTES
 from pscale.nn.layer import Chain, Layer, Residual
@@ -76,17 +79,39 @@ def test_gradients_of_a_rotation_are_the_slopes():
     check(layer, normal(1, 7, 6), buffers)
 
 
+DROPOUT = ScoreDropout(rate=0.3, site=7, draws=Draws(seed=3, step=2, first=5), first=1, heads=4)
 either = pytest.mark.parametrize("keeps_scores", [True, False])
 
 
 @either
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("T", [1, 5, 8, 27])
-@pytest.mark.parametrize("queries", [1, 3])
-def test_gradients_of_attention_are_the_slopes_for_every_number_of_blocks(T, keeps_scores, queries):
+@pytest.mark.parametrize(("queries", "dropout"), [(1, None), (3, None), (3, "some")])
+def test_gradients_of_attention_are_the_slopes_for_every_number_of_blocks(T, keeps_scores, queries, dropout):
     buffers = Buffers()
-    layer = Attention(2, queries, keeps_scores=keeps_scores, buffers=buffers)
-    check(layer, normal(2, T, (queries + 2) * 6), buffers)
+    given = {"keeps_scores": keeps_scores, "buffers": buffers, "dropout": dropout and DROPOUT}
+    check(Attention(2, queries, **given), normal(2, T, (queries + 2) * 6), buffers)
+
+
+@either
+def test_dropped_probabilities_are_left_out_and_the_others_enlarged(keeps_scores):
+    B, T, H, D = 2, ROWS + 5, 2, 4
+    q, k, v = normal(3, B, H, T, D)
+    scores = q @ k.swapaxes(2, 3) / 2 + np.triu(np.full((T, T), -np.inf), 1)
+    chances = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
+    left = [
+        [philox.words(np.arange(T), np.arange(T)[:, None], 5 + b, (1 + h) << 16 | 7, (3, 2)) >= 0.3 * 2**32]
+        for b in range(B)
+        for h in range(H)
+    ]
+    expected = chances * np.reshape(left, (B, H, T, T)) / 0.7 @ v
+    qkv = np.stack([q, k, v]).transpose(1, 3, 0, 2, 4).reshape(B, T, 3 * H * D)
+    layer = Attention(H, keeps_scores=keeps_scores, buffers=Buffers(), dropout=DROPOUT)
+    y, _ = layer.forward(qkv)
+    np.testing.assert_allclose(y.reshape(B, T, H, D).swapaxes(1, 2), expected, rtol=1e-10, atol=1e-14)
+    still = replace(DROPOUT, draws=Draws(active=False))  # as in evaluation
+    y, _ = Attention(H, keeps_scores=keeps_scores, buffers=Buffers(), dropout=still).forward(qkv)
+    np.testing.assert_allclose(y.reshape(B, T, H, D).swapaxes(1, 2), chances @ v, rtol=1e-10, atol=1e-14)
 
 
 @either

@@ -135,9 +135,10 @@ def test_a_tied_table_has_the_gradients_of_the_embedding_and_of_the_head(folder)
 
 
 @pytest.mark.parametrize("plan", [Plan(tp=2), Plan(cp=2, tp=2), Plan(cp=2, context="all-gather")], ids=name)
-def test_several_queries_of_a_key_go_with_scores_that_are_computed_again(plan, folder):
-    llama = CASES["llama"]
-    assert_is_serial(replace(llama, model=replace(llama.model, attention="block")), plan, folder)
+@pytest.mark.parametrize("key", ["llama", "dropped"])
+def test_several_queries_of_a_key_go_with_scores_that_are_computed_again(key, plan, folder):
+    model = replace(CASES[key].model, attention="block")
+    assert_is_serial(replace(CASES[key], model=model), plan, folder)
 
 
 @pytest.mark.parametrize("key", MIXTURES)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from pscale.nn.buffers import Array
+from pscale.nn.kernels import philox
 
 Progress = Callable[[], object]  # called between blocks: exchanges under way may go on
 
+HEAD_BITS = 16  # of a site, below the number of a head
 ROWS = 64  # queries of a block; keys after the block's last query are never multiplied
 TILE = 256  # queries and keys of a tile where no scores are kept: two tiles of float32 fit in 1 MiB of cache
 
@@ -125,6 +127,34 @@ class Softmax:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DroppedScores:
+    """Which probabilities of a block are dropped, by the numbers and positions of what meets.
+
+    (B,), (H,), (queries,) and (keys,); `key` is seed and step, `site` the layer.
+    """
+
+    rate: float
+    site: int
+    key: tuple[int, int]
+    sequences: Array
+    heads: Array
+    queries: Array
+    keys: Array
+
+    def part(self, sequences: slice, heads: slice) -> DroppedScores:
+        """Return those of some sequences and heads."""
+        return replace(self, sequences=self.sequences[sequences], heads=self.heads[heads])
+
+    def factors(self, b: int, heads: int | slice, tile: Tile, dtype: DTypeLike) -> Array:
+        """Return by what to multiply the probabilities of a tile, (…, queries, keys): 0 or 1 / (1 - rate)."""
+        site = np.asarray(self.heads[heads] << HEAD_BITS | self.site)[..., None, None]
+        rows = self.queries[tile.queries, None]
+        words = philox.words(self.keys[tile.keys], rows, self.sequences[b], site, self.key)
+        factors: Array = (words >= philox.threshold(self.rate)) * np.asarray(1 / (1 - self.rate), dtype)
+        return factors
+
+
+@dataclass(frozen=True, kw_only=True)
 class AttentionOperands:
     """What meets in a block: `inputs` are q, k and v; they and `y` are (B, H, rows, width).
 
@@ -136,6 +166,7 @@ class AttentionOperands:
     y: Array
     softmax: Softmax
     first: bool
+    dropped: DroppedScores | None = None
     progress: Progress | None = None
 
     @property

@@ -37,7 +37,13 @@ def attend(of: AttentionOperands) -> None:
         for tile in tiles:
             opens = first and tile.first_of_queries
             e = _exponentials(q_m, k_one, scores, sums, tile, opens=opens)
-            _add_product(e, v_one[tile.keys], sums[tile.queries], product, write=opens)
+            rows = sums[tile.queries]
+            if of.dropped is None:
+                _add_product(e, v_one[tile.keys], rows, product, write=opens)
+            else:  # the sums are of all
+                rows[:, -1] = e.sum(axis=1) + (0 if opens else rows[:, -1])
+                e *= of.dropped.factors(b, h, tile, e.dtype)
+                _add_product(e, v_one[tile.keys, :-1], rows[:, :-1], product[:, :-1], write=opens)
             of.poll()
         y[b, h], total[...] = sums[:, :-1], sums[:, -1]
         np.negative(q_m[:, -1], out=maximum)
@@ -84,8 +90,16 @@ def attend_backward(of: AttentionGradients) -> None:
             rows, columns = tile.queries, tile.keys
             e = _scores(q_m[rows], k_one, work[0], tile)
             np.exp(e, out=e)
-            _add_product(e.T, g_d[rows, :-1], dv_sum[columns], product, write=tile.last_of_keys)
-            ds = np.matmul(g_d[rows], v_one[columns].T, out=_shaped(work[1], tile))
+            left, ds = e, _shaped(work[1], tile)
+            if of.dropped is None:
+                np.matmul(g_d[rows], v_one[columns].T, out=ds)
+            else:
+                factors = of.dropped.factors(b, h, tile, e.dtype)
+                left = e * factors
+                np.matmul(g_d[rows, :-1], v_one[columns, :-1].T, out=ds)
+                ds *= factors
+                ds += g_d[rows, -1:]
+            _add_product(left.T, g_d[rows, :-1], dv_sum[columns], product, write=tile.last_of_keys)
             ds *= e
             _add_product(ds, k_one[columns, :-1], dq_sum[rows], product, write=tile.last_of_queries)
             _add_product(ds.T, q_m[rows, :-1], dk_sum[columns], product, write=tile.last_of_keys)

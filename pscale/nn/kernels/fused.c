@@ -25,7 +25,7 @@
 #define WHOLE(a, b) (((a) + (b) - 1) / (b) * (b)) /* at least a */
 
 /* Changes with the arguments of any function here: a library that was built from other sources is not called. */
-enum { INTERFACE = 13 };
+enum { INTERFACE = 14 };
 
 int interface(void) { return INTERFACE; }
 
@@ -94,7 +94,12 @@ struct piece {
     int64_t sequences, heads, queries, keys, width, first, first_of_keys, tile_count;
     const struct tile *tiles;
     double scale;
+    const int64_t *drop_sequences, *drop_heads, *drop_queries, *drop_keys; /* none: nothing is dropped */
+    int64_t drop_site, drop_seed, drop_step;
+    double drop_rate;
 };
+
+enum { HEAD_BITS = 16 }; /* as in attention_block.py */
 
 #define GELU_LINEAR 0.79788456080286535588 /* sqrt(2 / pi) */
 #define GELU_CUBIC (0.044715 * GELU_LINEAR)
@@ -121,10 +126,12 @@ struct philox {
 
 enum { PHILOX_GROUPS = 64 }; /* of four words, drawn at once */
 
-static inline __attribute__((always_inline)) void philox_words(int64_t group, uint32_t row, struct philox of,
-                                                               uint32_t *words) {
+static inline uint64_t philox_threshold(double rate) { return (uint64_t)nearbyint(rate * 4294967296.0); }
+
+static inline __attribute__((always_inline)) void philox_words(int64_t group, int64_t groups, uint32_t row,
+                                                               struct philox of, uint32_t *words) {
 #pragma omp simd
-    for (int n = 0; n < PHILOX_GROUPS; n++) {
+    for (int64_t n = 0; n < groups; n++) {
         uint32_t a = (uint32_t)(group + n), b = row, c = of.sequence, d = of.site, left = of.seed, right = of.step;
 #pragma GCC unroll 10
         for (int round = 0; round < 10; round++) {

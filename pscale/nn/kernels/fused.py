@@ -114,7 +114,7 @@ def _reals(factors: dict[str, float], *order: str) -> list[ctypes.c_double]:
     return [ctypes.c_double(factors[name]) for name in order]
 
 
-INTERFACE = 13  # as in fused.c
+INTERFACE = 14  # as in fused.c
 _BUILT = Path(__file__).with_name("_fused.so")
 
 
@@ -187,24 +187,23 @@ class FusedKernels(FusedUpdates, Kernels):
     def _attend(self, name: str, of: AttentionOperands, views: Sequence[Array | None]) -> None:
         """Call a function with the scratch memory that it needs for each thread."""
         like, kept = of.inputs[0], of.keeps_scores
-        whole = block_argument(of, like)
+        whole = block_argument(of, like, None)
         numbers = self.function("attention_room", like)(ctypes.byref(whole), ctypes.c_int(kept))
         work = scratch().take((self.threads, numbers), like.dtype)
-        for part in self._parts(of, views):
+        for heads in self._parts(of):
+            part = [None if x is None else x[heads] for x in views]
             assert part[0] is not None
             self.function(name, like)(
-                ctypes.byref(block_argument(of, part[0])),
+                ctypes.byref(block_argument(of, part[0], of.dropped and of.dropped.part(*heads))),
                 *(ctypes.byref(view(x)) for x in part),
                 *data(work),
                 *sizes(numbers),
             )
 
-    def _parts(
-        self, of: AttentionOperands, views: Sequence[Array | None]
-    ) -> Iterator[Sequence[Array | None]]:
+    def _parts(self, of: AttentionOperands) -> Iterator[tuple[slice, slice]]:
         """Cut sequences and heads into parts that are worth a call, between which exchanges may go on."""
         if of.progress is None:
-            yield views
+            yield slice(None), slice(None)
             return
         B, heads, _, width = of.inputs[0].shape
         of_head = of.block.scores(kept=of.keeps_scores) * width
@@ -212,7 +211,7 @@ class FusedKernels(FusedUpdates, Kernels):
         sequences, some = max(enough // heads, 1), min(enough, heads)
         for b in range(0, B, sequences):
             for h in range(0, heads, some):
-                yield [None if x is None else x[b : b + sequences, h : h + some] for x in views]
+                yield slice(b, b + sequences), slice(h, h + some)
                 of.progress()
 
 

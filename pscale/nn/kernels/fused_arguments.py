@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from pscale.nn.buffers import Array, address
-from pscale.nn.kernels.attention_block import AttentionGradients, AttentionOperands, cut
+from pscale.nn.kernels.attention_block import AttentionGradients, AttentionOperands, DroppedScores, cut
 
 
 class _View(ctypes.Structure):
@@ -31,12 +31,15 @@ class _Piece(ctypes.Structure):
         ),
         ("tiles", ctypes.c_void_p),
         ("scale", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in ("drop_sequences", "drop_heads", "drop_queries", "drop_keys")),
+        *((name, ctypes.c_int64) for name in ("drop_site", "drop_seed", "drop_step")),
+        ("drop_rate", ctypes.c_double),
     )
-    table: Array
+    held: list[Array]
 
 
-def block_argument(of: AttentionOperands, q: Array) -> _Piece:
-    """Describe queries, (B, H, queries, width), that meet the keys of a block."""
+def block_argument(of: AttentionOperands, q: Array, dropped: DroppedScores | None) -> _Piece:
+    """Describe queries, (B, H, queries, width), that meet the keys of a block, and what is dropped."""
     sequences, heads, _, width = q.shape
     table = _table(*of.block.size, causal=of.block.causal, kept=of.keeps_scores)
     writes = of.first, isinstance(of, AttentionGradients) and of.first_of_keys
@@ -44,7 +47,14 @@ def block_argument(of: AttentionOperands, q: Array) -> _Piece:
         *(sequences, heads, *of.block.size, width, *writes),
         *(len(table), address(table), 1 / math.sqrt(width)),
     )
-    found.table = table  # as long as its address is known
+    found.held = [table]  # as long as addresses are known
+    if dropped is not None:
+        for name in ("sequences", "heads", "queries", "keys"):
+            numbers = np.ascontiguousarray(getattr(dropped, name), np.int64)
+            found.held.append(numbers)
+            setattr(found, f"drop_{name}", address(numbers))
+        found.drop_site, (found.drop_seed, found.drop_step) = dropped.site, dropped.key
+        found.drop_rate = dropped.rate
     return found
 
 

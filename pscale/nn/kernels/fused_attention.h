@@ -46,6 +46,30 @@ static struct NAME(work) NAME(divide)(const struct piece *piece, int direction, 
     return w;
 }
 
+/* A tile of probabilities, or of their gradients, without those that are dropped. Positions of keys ascend. */
+VECTORISED static void NAME(drop_rows)(REAL *p, int64_t stride, int64_t rows, int64_t keys, const struct piece *piece,
+                                       int64_t b, int64_t h, int64_t query, int64_t key) {
+    struct philox random = {(uint32_t)piece->drop_sequences[b],
+                            (uint32_t)(piece->drop_heads[h] << HEAD_BITS | piece->drop_site),
+                            (uint32_t)piece->drop_seed, (uint32_t)piece->drop_step,
+                            philox_threshold(piece->drop_rate), 1 / (1 - piece->drop_rate)};
+    const int64_t *columns = piece->drop_keys + key;
+    uint32_t words[4 * PHILOX_GROUPS];
+    for (int64_t start = 0, stop; start < keys; start = stop) {
+        int64_t first = columns[start] / 4 * 4, last = first + 4 * PHILOX_GROUPS;
+        for (stop = start + 1; stop < keys && columns[stop] == columns[start] + stop - start; stop++)
+            if (columns[stop] == last) break;
+        int64_t offset = columns[start] - first, groups = (offset + stop - start + 3) / 4;
+        for (int64_t row = 0; row < rows; row++) {
+            REAL *ps = p + row * stride;
+            philox_words(first / 4, groups, (uint32_t)piece->drop_queries[query + row], random, words);
+#pragma omp simd
+            for (int64_t i = start; i < stop; i++)
+                ps[i] = words[offset + i - start] < random.threshold ? 0 : ps[i] * (REAL)random.scale;
+        }
+    }
+}
+
 /* Numbers of scratch memory that a thread needs. */
 int64_t NAME(attention_room)(const struct piece *piece, int kept) {
     return MAX(NAME(divide)(piece, FORWARD, kept, 0).numbers, NAME(divide)(piece, BACKWARD, kept, 0).numbers);
@@ -79,6 +103,7 @@ static void NAME(attend_head)(const struct piece *piece, int64_t b, int64_t h, c
             memcpy(AT(factors, b, h) + tile->row, highest, rows * sizeof(REAL));
             NAME(unpack_rows)(w.p, w.stride, rows, keys, 1, AT(exponentials, b, h) + tile->offset, keys, 0);
         }
+        if (piece->drop_keys) NAME(drop_rows)(w.p, w.stride, rows, keys, piece, b, h, tile->row, tile->key);
         if (!first) NAME(scale_rows)(ys, w.pitch, shrink, ys, w.pitch, rows, width);
         NAME(multiply)(rows, width, keys, SEEN(w.p, w.stride, tile->seen), ROWS_OF(w.v_rows, tile->key),
                        RESULT(ys, w.pitch), !first);
@@ -135,11 +160,13 @@ static void NAME(attend_backward_head)(const struct piece *piece, int64_t b, int
                                RESULT(w.p, w.stride), 0);
                 NAME(probability_rows)(w.p, w.stride, rows, keys, seen, factor);
             }
-            NAME(multiply)(keys, width, rows, SEEN_BY(w.p, w.stride, seen), ROWS_OF(w.dy_rows, 0),
-                           RESULT(w.dv + key * w.pitch, w.pitch), add_to_k);
             NAME(multiply)(rows, keys, width, LEFT(w.dy_rows, w.pitch), COLUMNS_OF(w.v_columns, key),
                            RESULT(w.ds, w.stride), 0);
+            if (piece->drop_keys) NAME(drop_rows)(w.ds, w.stride, rows, keys, piece, b, h, tile->row, key);
             NAME(softmax_backward_rows)(w.ds, w.p, w.stride, w.along, rows, keys);
+            if (piece->drop_keys) NAME(drop_rows)(w.p, w.stride, rows, keys, piece, b, h, tile->row, key);
+            NAME(multiply)(keys, width, rows, SEEN_BY(w.p, w.stride, seen), ROWS_OF(w.dy_rows, 0),
+                           RESULT(w.dv + key * w.pitch, w.pitch), add_to_k);
             NAME(multiply)(rows, width, keys, SEEN(w.ds, w.stride, seen), ROWS_OF(w.k_rows, key), RESULT(dqs, w.pitch),
                            add_to_q);
             NAME(multiply)(keys, width, rows, SEEN_BY(w.ds, w.stride, seen), ROWS_OF(w.q_rows, 0),

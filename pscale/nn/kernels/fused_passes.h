@@ -255,7 +255,7 @@ VECTORISED static void NAME(dropout_rows)(const REAL *x, REAL *out, const int64_
             int64_t from = MAX(first, column), stop = MIN(first + 4 * PHILOX_GROUPS, column + width);
             const REAL *xs = x + row * width - column;
             REAL *outs = out + row * width - column;
-            philox_words(first / 4, (uint32_t)positions[row], random, words);
+            philox_words(first / 4, (stop - first + 3) / 4, (uint32_t)positions[row], random, words);
 #pragma omp simd
             for (int64_t i = from; i < stop; i++)
                 outs[i] = words[i - first] < random.threshold ? 0 : xs[i] * (REAL)random.scale;
@@ -265,7 +265,7 @@ VECTORISED static void NAME(dropout_rows)(const REAL *x, REAL *out, const int64_
 void NAME(dropout)(const REAL *x, REAL *out, const int64_t *positions, int64_t rows, int64_t width, double column,
                    double sequence, double site, double seed, double step, double rate) {
     struct philox random = {(uint32_t)sequence, (uint32_t)site, (uint32_t)seed, (uint32_t)step,
-                            (uint64_t)nearbyint(rate * 4294967296.0), 1 / (1 - rate)};
+                            philox_threshold(rate), 1 / (1 - rate)};
     PARALLEL {
         int64_t first = first_row(rows, THREAD, THREADS), stop = first_row(rows, THREAD + 1, THREADS);
         NAME(dropout_rows)(x + first * width, out + first * width, positions + first, stop - first, width,

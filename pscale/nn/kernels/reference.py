@@ -339,7 +339,11 @@ class Kernels(Updates):
                 factors[:, rows] = maximum[:, rows]
                 if not of.first:
                     y[:, rows] *= shrink
-                _add_product(scores, v[:, keys], y[:, rows], write=of.first)
+                left = scores
+                if of.dropped is not None:
+                    left = scratch().take(scores.shape, scores.dtype)
+                    np.multiply(scores, of.dropped.factors(b, slice(None), tile, scores.dtype), out=left)
+                _add_product(left, v[:, keys], y[:, rows], write=of.first)
                 of.poll()
 
     @kernel("attention", "", attention_flops, attention_bytes)
@@ -358,10 +362,16 @@ class Kernels(Updates):
                 rows, keys, last = tile.queries, tile.keys, tile.last_of_keys and of.first_of_keys
                 g = scratch().take(q[:, rows].shape, dy.dtype)
                 np.multiply(dy[b][:, rows], softmax.factors[b][:, rows, None], out=g)
-                _add_product(e.swapaxes(1, 2), g, dv[:, keys], write=last)
+                factors: Array | float = 1.0
+                if of.dropped is not None:
+                    factors = of.dropped.factors(b, slice(None), tile, e.dtype)
+                left = e if of.dropped is None else e * factors
+                _add_product(left.swapaxes(1, 2), g, dv[:, keys], write=last)
                 g *= 1 / math.sqrt(g.shape[-1])
                 ds = scratch().take(e.shape, dy.dtype)
                 np.matmul(g, v[:, keys].swapaxes(1, 2), out=ds)
+                if of.dropped is not None:
+                    ds *= factors
                 ds -= np.vecdot(g, y[b][:, rows])[..., None]
                 ds *= e
                 _add_product(ds, k[:, keys], dq[:, rows], write=of.first)

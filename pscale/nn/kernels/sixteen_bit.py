@@ -46,6 +46,7 @@ class HalfKernels(Kernels):
                         of,
                         inputs=[copies.read(x[part]) for x in of.inputs],
                         y=copies.change(of.y[part]),
+                        dropped=of.dropped and of.dropped.part(*part),
                         softmax=_part(of.softmax, part, copies, written=True),
                     )
                 )
@@ -61,6 +62,7 @@ class HalfKernels(Kernels):
                         of,
                         inputs=[copies.read(x[part]) for x in of.inputs],
                         y=copies.read(of.y[part]),
+                        dropped=of.dropped and of.dropped.part(*part),
                         dy=copies.read(of.dy[part]),
                         grads=[of_q(of.grads[0][part]), *(of_keys(x[part]) for x in of.grads[1:])],
                         softmax=_part(of.softmax, part, copies, written=False),

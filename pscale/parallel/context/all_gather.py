@@ -25,13 +25,13 @@ class GatheredAttention(KeyExchange):
         gradients, scored = Backward(dy, cache, self.heads, self.queries, self.buffers), iter(cache.scored)
         kv = keys_and_values(gradients.dqkv, self.queries)
         whole = self.buffers.take_exchange((self.axis.size, *kv.shape), dy.dtype)
-        for step, (piece, (met, progress)) in enumerate(self._met(cache.qkv)):
+        for step, (piece, between, (met, progress)) in enumerate(self._met(cache.qkv)):
             dkv = whole[(self.axis.rank - step) % self.axis.size]
             if piece is None:
                 dkv.fill(0)
                 continue
             dkv[:, piece.keys.stop :] = 0
-            gradients.meet(next(scored), met, dkv, progress)
+            gradients.meet(next(scored), met, dkv, between, progress)
         mine = self.buffers.take_exchange(whole.shape[1:], dy.dtype)
         self.axis.reduce_scatter(whole, mine[None])
         self.axis.copy(mine, kv)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 
 from pscale.config import Model, Plan
 from pscale.config.choices import Context
 from pscale.mesh.axis import Axis, Mesh
-from pscale.nn.attention import Attention
+from pscale.nn.attention import Attention, ScoreDropout
 from pscale.nn.buffers import Buffers
 from pscale.nn.layer import Layer, Recomputed
 from pscale.parallel.constraints import Constraint, Divides
@@ -33,6 +33,7 @@ class AttentionShare:
     layout: Layout
     buffers: Buffers
     queries: int = 1
+    dropout: ScoreDropout | None = None
     recomputed: bool = False
     over: str = "cp"
 
@@ -41,10 +42,23 @@ class AttentionShare:
         """The ranks that have the other keys, or the other heads."""
         return self.mesh.axis(self.over)
 
-    def of_whole_sequences(self, heads: int) -> Layer:
+    def of_heads(self, part: int, parts: int) -> AttentionShare:
+        """Return one of equal parts of the heads."""
+        heads = self.heads // parts
+        dropout = self.dropout and replace(self.dropout, first=self.dropout.first + part * heads)
+        return replace(self, heads=heads, dropout=dropout)
+
+    def of_whole_sequences(self) -> Layer:
         """Return the attention of one rank that has all tokens."""
-        made = Attention(heads, self.queries, keeps_scores=self.keeps_scores, buffers=self.buffers)
-        return self.kept(made)
+        return self.kept(
+            Attention(
+                self.heads,
+                self.queries,
+                keeps_scores=self.keeps_scores,
+                buffers=self.buffers,
+                dropout=self.dropout,
+            )
+        )
 
     def kept(self, layer: Layer) -> Layer:
         """Return `layer`, which keeps what backward needs or computes it again."""
@@ -90,7 +104,7 @@ def form_of(context: Context) -> Form:
 def attention(share: AttentionShare, context: Context) -> Layer:
     """Return the attention of a rank."""
     if share.axis.size == 1:
-        return share.of_whole_sequences(share.heads)
+        return share.of_whole_sequences()
     return form_of(context).attention(share)
 
 

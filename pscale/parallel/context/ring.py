@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pscale.mesh.axis import Array, Axis, Tag
-from pscale.nn.attention import Backward, Cache, Forward, keys_and_values
+from pscale.nn.attention import Backward, Between, Cache, Forward, keys_and_values
 from pscale.nn.buffers import Buffers
 from pscale.nn.kernels.attention_block import AttentionBlock, Progress
 from pscale.nn.param import Param
 from pscale.parallel.context.form import AttentionShare, Form
+from pscale.parallel.context.layout import positions_in
 from pscale.parallel.replicas import Call
 
 
@@ -25,18 +26,23 @@ class KeyExchange:
         self.heads, self.queries, self.keeps_scores = share.heads, share.queries, share.keeps_scores
         self.axis, self.buffers = share.axis, share.buffers
         self._pieces = share.layout.pieces(self.axis.rank)
+        ranks, mine = self.axis.size, self.axis.rank
+        positions = [positions_in(share.layout.runs(rank)) for rank in range(ranks)]
+        self._between = [
+            Between(share.dropout, positions[mine], positions[(mine - step) % ranks]) for step in range(ranks)
+        ]
 
     def forward(self, qkv: Array) -> tuple[Array, Cache]:
         """Attend to the present and the past, wherever they are."""
         attention = Forward(qkv, self.heads, self.queries, self.buffers, keeps_scores=self.keeps_scores)
-        for piece, (kv, progress) in self._met(qkv):
+        for piece, between, (kv, progress) in self._met(qkv):
             if piece is not None:
-                attention.meet(piece, kv, progress)
+                attention.meet(piece, kv, between, progress)
         return attention.finish()
 
-    def _met(self, qkv: Array) -> Iterator[tuple[AttentionBlock | None, tuple[Array, Progress]]]:
+    def _met(self, qkv: Array) -> Iterator[tuple[AttentionBlock | None, Between, tuple[Array, Progress]]]:
         """Yield what of the scores is to be computed, with the keys and values for it: own first."""
-        return zip(self._pieces, self._round(qkv), strict=True)
+        return zip(self._pieces, self._between, self._round(qkv), strict=True)
 
     def _round(self, qkv: Array) -> Iterator[tuple[Array, Progress]]:
         """Yield the keys and values of every rank, own first, while others are on their way."""
@@ -61,11 +67,11 @@ class RingAttention(KeyExchange):
         """Return the gradient of the packed q, k and v of this rank's tokens."""
         gradients, scored = Backward(dy, cache, self.heads, self.queries, self.buffers), iter(cache.scored)
         in_flight: Hop | None = None  # with the gradients of the keys that come next
-        for piece, (kv, progress) in self._met(cache.qkv):
+        for piece, between, (kv, progress) in self._met(cache.qkv):
             mine = None
             if piece is not None:
                 mine = self.buffers.take_exchange(kv.shape, kv.dtype)
-                gradients.meet(next(scored), kv, mine, _both(progress, in_flight))
+                gradients.meet(next(scored), kv, mine, between, _both(progress, in_flight))
             in_flight = Hop(self.axis, _sum(in_flight, mine, piece), Tag.KEY_GRADIENTS, self.buffers)
         assert in_flight is not None
         self.axis.copy(in_flight.wait(), keys_and_values(gradients.dqkv, self.queries))

@@ -89,7 +89,7 @@ def exchanges(axis: str, queries: int, keys: int) -> list[Call]:
 
 
 def _attention(share: AttentionShare) -> Layer:
-    inner = share.of_whole_sequences(share.heads // share.axis.size)
+    inner = share.of_heads(share.axis.rank, share.axis.size).of_whole_sequences()
     return UlyssesAttention(inner, share.queries, axis=share.axis, layout=share.layout, buffers=share.buffers)
 
 

@@ -23,8 +23,8 @@ RING, ULYSSES = HALVES["cp"]
 def _attention(share: AttentionShare) -> Layer:
     """Return attention over the ring, with the tokens of a group, around which the group exchanges heads."""
     group, layout = share.mesh.axis(ULYSSES), share.layout
-    heads = share.heads // group.size
-    inner = RingAttention(replace(share, heads=heads, layout=replace(layout, slices=1), over=RING))
+    mine = share.of_heads(group.rank, group.size)
+    inner = RingAttention(replace(mine, layout=replace(layout, slices=1), over=RING))
     of_group = Layout(sequence=layout.sequence // layout.parts, parts=group.size, placement="contiguous")
     return UlyssesAttention(
         share.kept(inner), share.queries, axis=group, layout=of_group, buffers=share.buffers
