@@ -27,9 +27,9 @@ import yaml
 from figures import Figure, figure, finish, parser
 
 from pscale.config import Case, Model, Plan, Train, to_dict
+from pscale.config.metrics import size_bytes
 from pscale.parallel.recompute import executed_flops
 from pscale.runs.store import read_table
-from pscale.suite.document import size_bytes
 from pscale.training.prediction import memory_bytes
 
 BASE = Model(kind="gpt", layers=4, width=256, heads=4, sequence=256, vocabulary=256)

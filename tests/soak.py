@@ -17,7 +17,7 @@ from compositions import MOST_RANKS, check_draw
 from conftest import ON_FEW_CORES
 from warm_ranks import WarmRanks
 
-from pscale.suite.document import duration_s
+from pscale.config.metrics import duration_s
 
 KEPT = Path("build/soak")
 

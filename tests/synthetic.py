@@ -49,7 +49,7 @@ class Point:
     label: str = ""
     hosts: Sequence[str] = ("node",)
     plan: Plan | None = None  # else dp ranks
-    workload: Workload = field(default_factory=Workload)
+    workload: Workload = field(default_factory=lambda: Workload(command=""))
     launch: Launch = field(default_factory=Launch)
     dtype: str = "float32"
     train: Mapping[str, Any] = field(default_factory=dict)  # fields to set otherwise

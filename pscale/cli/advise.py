@@ -21,6 +21,7 @@ from pscale.cli.predict import check_probe, probed, profile_of, recorded_in
 from pscale.cli.prepare import load as load_suite
 from pscale.cli.run import measure
 from pscale.config import Case
+from pscale.config.metrics import size_bytes
 from pscale.errors import LaunchError, PlanError, UsageError, writing
 from pscale.launch.machine import Machine, place
 from pscale.launch.target import Target
@@ -34,7 +35,6 @@ from pscale.report.table import Column, listed, print_list, print_table
 from pscale.runs import atomic_files
 from pscale.runs.run_folders import run_folder
 from pscale.suite.derive import derived, plan_lines, work_of
-from pscale.suite.document import size_bytes
 from pscale.suite.expand import expand
 from pscale.suite.load import Suite
 from pscale.suite.load import load_suite as read_suite

@@ -118,7 +118,7 @@ def percentage(option: str, text: str) -> float:
 
 def seconds(option: str, text: str) -> float:
     """Return the time that a text such as "90", "90s" or "1h 30m" states; more than none."""
-    from pscale.suite.document import duration_s
+    from pscale.config.metrics import duration_s
 
     try:
         found = float(text) if text.replace(".", "", 1).isdecimal() else duration_s(text)

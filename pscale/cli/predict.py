@@ -24,6 +24,7 @@ from pscale.cli.costs import EMPTY_PROCESS_BYTES
 from pscale.cli.options import Predict
 from pscale.cli.prepare import load as load_suite
 from pscale.config import Case, to_dict
+from pscale.config.metrics import duration_s
 from pscale.errors import LaunchError, PlanError, ResultsError, SuiteError, UsageError, writing
 from pscale.launch import local
 from pscale.launch.blas import calibrate
@@ -48,7 +49,6 @@ from pscale.runs.atomic_files import to_json
 from pscale.runs.run_folders import run_folder
 from pscale.simulator.network import Network
 from pscale.suite.derive import resized, unlimited
-from pscale.suite.document import duration_s
 from pscale.suite.expand import expand
 from pscale.suite.load import Override, Suite
 from pscale.suite.network import load_network

@@ -6,11 +6,12 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from pscale.config.choices import (
+    Group,
     LossScaling,
     NonNegativeFloat,
     NonNegativeInt,
@@ -39,7 +40,7 @@ RECORDED = ("ok", WATCHED)  # launches of which tables are read
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inject:
+class Inject(Group):
     """A delay of one rank, in a phase of the first measured step and of every `every`-th from there."""
 
     rank: NonNegativeInt = 0
@@ -61,7 +62,7 @@ class Inject:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Jitter:
+class Jitter(Group):
     """Random delays of some or all ranks in a phase of every measured step, drawn for each rank."""
 
     distribution: Literal["exponential", "normal", "uniform"] = "exponential"
@@ -85,7 +86,7 @@ class Jitter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ghost:
+class Ghost(Group):
     """Computing that is slept instead, while every exchange is real: many ranks fit on few cores."""
 
     gflops: NonNegativeFloat = 0.0
@@ -139,7 +140,7 @@ class Case:
     inject: Inject = Inject()
     jitter: Jitter = Jitter()
     ghost: Ghost = Ghost()
-    workload: Workload = Workload()  # without a command: pscale's trainer
+    workload: Workload = Workload(command="")  # without a command: pscale's trainer
     program: Program = Program()
 
     @property
@@ -187,7 +188,7 @@ class Case:
     @functools.cached_property
     def id(self) -> str:
         """Ten hexadecimal digits of the content: the same work has the same id in every suite."""
-        content = _unlike_default(self)
+        content = _unlike(self, _USUAL)
         for name in ("suite", "label", "series", "base", "require"):
             content.pop(name, None)
         for name in _NOT_THE_WORK:
@@ -199,39 +200,20 @@ class Case:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
 
 
-def _unlike_default(value: Any) -> dict[str, Any]:
-    """Return the fields that differ from their defaults, so that a field that is added changes no old id."""
+_USUAL = Case(suite="", label="")
+
+
+def _unlike(value: Any, usual: Any) -> dict[str, Any]:
+    """Return the fields that differ from the usual ones, so that a field that is added changes no old id."""
     content: dict[str, Any] = {}
-    for name, is_group, default, factory in _defaults(cast("Hashable", type(value))):
-        held = getattr(value, name)
-        if is_group:
-            if inner := _unlike_default(held):
-                content[name] = inner
-        elif held != (factory() if factory else default):
-            content[name] = _without_classes(held)
+    for name in (each.name for each in fields(value)):
+        held, default = getattr(value, name), getattr(usual, name)
+        if held == default:
+            continue
+        if isinstance(held, Mapping):
+            held = {key: to_dict(one) if is_dataclass(one) else one for key, one in held.items()}
+        content[name] = _unlike(held, default) if is_dataclass(held) else held
     return content
-
-
-@functools.cache
-def _defaults(kind: Hashable) -> list[tuple[str, bool, Any, Any]]:
-    """Return name, whether it is a group, default and its factory of each field."""
-    hints = _hints(kind)
-    return [
-        (
-            each.name,
-            dataclasses.is_dataclass(hints[each.name]),
-            each.default,
-            each.default_factory if callable(each.default_factory) else None,
-        )
-        for each in dataclasses.fields(cast("Any", kind))
-    ]
-
-
-def _without_classes(held: Any) -> Any:
-    """Return a value with groups by name as dictionaries."""
-    if isinstance(held, Mapping):
-        return {name: to_dict(one) if dataclasses.is_dataclass(one) else one for name, one in held.items()}
-    return held
 
 
 def to_dict(value: Any) -> dict[str, Any]:
@@ -251,14 +233,8 @@ def to_document(case: Case) -> dict[str, Any]:
 
 def from_dict(kind: type[T], values: Mapping[str, Any]) -> T:
     """Build a configuration of class `kind` from what `to_dict` made, fields of other versions left out."""
-    makers = _makers(cast("Hashable", kind))
-    return kind(
-        **{
-            name: maker(value) if (maker := makers[name]) else tuple(value) if type(value) is list else value
-            for name, value in values.items()
-            if name in makers
-        }
-    )
+    hints = _hints(cast("Hashable", kind))
+    return kind(**{name: _made(hints[name], value) for name, value in values.items() if name in hints})
 
 
 @functools.cache
@@ -266,16 +242,10 @@ def _hints(kind: Hashable) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-@functools.cache
-def _makers(kind: Hashable) -> dict[str, Callable[[Any], Any] | None]:
-    """Return for each field of a class what builds its value from plain ones; None: nothing has to."""
-    return {name: _maker(hint) for name, hint in _hints(kind).items()}
-
-
-def _maker(hint: Any) -> Callable[[Any], Any] | None:
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return functools.partial(from_dict, hint)
-    if get_origin(hint) is Mapping and dataclasses.is_dataclass(kind := get_args(hint)[1]):
-        one = functools.partial(from_dict, cast("type[Any]", kind))
-        return lambda values: {name: one(value) for name, value in values.items()}
-    return None
+def _made(hint: Any, value: Any) -> Any:
+    """Return a value of a type from plain ones: a group, several by name, or a tuple."""
+    if is_dataclass(hint) and isinstance(hint, type):
+        return from_dict(hint, value)
+    if get_origin(hint) is Mapping and is_dataclass(one := get_args(hint)[1]):
+        return {name: from_dict(cast("type[Any]", one), each) for name, each in value.items()}
+    return tuple(value) if type(value) is list else value

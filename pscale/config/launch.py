@@ -10,6 +10,7 @@ from pscale.config.choices import (
     MOST,
     BlasChoice,
     Bytes,
+    Group,
     Host,
     KernelsChoice,
     NonEmpty,
@@ -26,7 +27,7 @@ from pscale.config.choices import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Timing:
+class Timing(Group):
     """What is measured besides the steps."""
 
     gemm_peak: bool = True
@@ -43,7 +44,7 @@ class Timing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Omp:
+class Omp(Group):
     """Where the OpenMP threads of a rank run and how they wait for work."""
 
     proc_bind: Literal["close", "spread"] | None = None
@@ -56,7 +57,7 @@ class Omp:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Require:
+class Require(Group):
     """The BLAS that NumPy must use, with its threads; None: any."""
 
     blas: Literal["openblas", "mkl", "blis"] | None = None
@@ -66,7 +67,7 @@ class Require:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launch:
+class Launch(Group):
     """How processes are started and jobs submitted."""
 
     launcher: NonEmpty = "auto"

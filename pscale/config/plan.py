@@ -15,6 +15,7 @@ from pscale.config.choices import (
     Context,
     Degree,
     Folder,
+    Group,
     InSuite,
     MatrixAlgorithm,
     NonNegativeInt,
@@ -26,7 +27,7 @@ from pscale.config.choices import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Matrix:
+class Matrix(Group):
     """A grid of ranks that share every matrix product; a grid of one rank shares nothing."""
 
     tx: PositiveInt = 1
@@ -58,7 +59,7 @@ class Matrix:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Group):
     """How the work is divided over ranks: dp x tp x pp x cp x ep of them, times a grid's tx x ty x tz.
 
     In a suite one degree may be `ranks`, or `rest`: what the others leave of the ranks, as dp is by default.

@@ -10,6 +10,7 @@ from pscale.config.choices import (
     Bytes,
     Dtype,
     Fraction,
+    Group,
     InSuite,
     Loading,
     LossScaling,
@@ -39,7 +40,7 @@ _TEXT = InSuite(kinds=("text",))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class Model(Group):
     """Sizes of the network; a kind without a field has one layer, no vocabulary, and so on."""
 
     kind: Literal["gpt", "moe", "block", "linear", "collectives"] = "gpt"
@@ -128,7 +129,7 @@ class Model:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
+class Data(Group):
     """Where samples come from, which rank gets which, and how they are read."""
 
     kind: Literal["text", "synthetic", "linear"] = "text"
@@ -148,7 +149,7 @@ class Data:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Save:
+class Save(Group):
     """The state of the training in files: weights, the optimizer's state and the step."""
 
     every: NonNegativeInt = 0
@@ -161,7 +162,7 @@ class Save:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate:
+class Evaluate(Group):
     """The loss of a part of the text that is never trained on: its last tenth."""
 
     every: NonNegativeInt = 0
@@ -172,7 +173,7 @@ class Evaluate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train:
+class Train(Group):
     """Batch, optimizer and number of steps. With weak scaling a suite gives the `batch` of one replica."""
 
     batch: PositiveInt = 8
@@ -224,7 +225,7 @@ class Train:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Precision:
+class Precision(Group):
     """How a model is trained whose numbers have few bits; which numbers those are is the model's `dtype`."""
 
     reduce: Annotated[Literal["wire", "float32"], InSuite(omitted=True, named=True)] = "wire"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
 
-from pscale.config.choices import AnyValue, Command, NonEmpty, Number, Text
+from pscale.config.choices import AnyValue, Command, Group, NonEmpty, Number, Text
 from pscale.config.metrics import conversion
 
 WALL, WATCH = "wall", "watch"  # what a step time may be, beside a figure
@@ -43,7 +43,7 @@ Value = Annotated[bool | int | float | str, AnyValue()]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class Figure(Group):
     """A figure of merit: a number in the output of the program, or in a JSON or CSV file that it writes."""
 
     regex: Regex | None = None
@@ -80,7 +80,7 @@ class Figure:
         """The file that the number is in; empty: the output."""
         return self.json or self.csv or ""
 
-    def check(self) -> None:
+    def check_fields(self) -> None:
         """Raise ValueError for a figure that could never be found."""
         if sum(map(bool, (self.regex, self.json, self.csv, self.value))) != 1:
             raise ValueError("expected regex, json, csv or value, one of them: where the number is")
@@ -111,7 +111,7 @@ class Figure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Success:
+class Success(Group):
     """What the end of a launch has to be like; else it failed."""
 
     regex: Regex | None = None
@@ -119,13 +119,13 @@ class Success:
     exit: Annotated[int, Number(ge=0, le=255, computed=False)] = 0
     """Exit code of the launcher: that of a rank that failed."""
 
-    def check(self) -> None:
+    def check_fields(self) -> None:
         """Raise ValueError for an expression that is none."""
         compiled(self.regex or "")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Files:
+class Files(Group):
     """Files of a launch, which runs in a folder of its own; their names may have `{…}` as the command."""
 
     in_: tuple[FileName, ...] = ()
@@ -136,10 +136,10 @@ class Files:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workload:
+class Workload(Group):
     """A program to measure in place of pscale's trainer: any command that mpiexec can start."""
 
-    command: Command = ""
+    command: Command
     """Program and arguments, as on a command line. `{ranks}`, `{threads}`, `{cores}` (ranks × threads),
     `{nodes}` (of the case) and `{NAME}` of every parameter stand for their values, `{here}` for the suite's
     folder; `{{NAME}}` is `{NAME}`. It is split into arguments before values are put in, so a value is always
@@ -198,7 +198,21 @@ class Workload:
         """Whether the program tells the time of each of its steps."""
         return self.watch is not True and self.times in self.figures and self.figures[self.times].steps
 
-    def check(self) -> None:
+    @classmethod
+    def check_written(cls, values: Any) -> None:
+        """Raise ValueError for so many patterns that it could take seconds to compile them."""
+        figures = values.get("figures", {}) if isinstance(values, dict) else None
+        if not isinstance(figures, dict):
+            return
+        if len(figures) > _MOST_FIGURES:
+            raise ValueError(f"figures: there are {len(figures)}; expected at most {_MOST_FIGURES}")
+        given = (*figures.values(), values.get("success"))
+        patterns = [each["regex"] for each in given if isinstance(each, dict) and "regex" in each]
+        if sum(_weight(pattern) for pattern in patterns if isinstance(pattern, str)) > _MOST_REGEX:
+            most = f"at most {_MOST_REGEX}, where one beyond ASCII counts as {_BEYOND_ASCII}"
+            raise ValueError(f"figures: the regular expressions have too many characters; expected {most}")
+
+    def check_fields(self) -> None:
         """Raise ValueError for what does not fit together."""
         for name in self.params:
             if name in _TAKEN:
@@ -245,16 +259,6 @@ class Program:
 
     folder: str = ""  # of the suite: where relative names begin
     sha256: Mapping[str, str] = field(default_factory=dict)  # of the program and of every file it is given
-
-
-def check_patterns(figures: Collection[Any], success: Any) -> None:
-    """Raise ValueError for so many patterns that it could take seconds to compile them."""
-    if len(figures) > _MOST_FIGURES:
-        raise ValueError(f"figures: there are {len(figures)}; expected at most {_MOST_FIGURES}")
-    patterns = [each["regex"] for each in (*figures, success) if isinstance(each, dict) and "regex" in each]
-    if sum(_weight(pattern) for pattern in patterns if isinstance(pattern, str)) > _MOST_REGEX:
-        most = f"at most {_MOST_REGEX}, where one beyond ASCII counts as {_BEYOND_ASCII}"
-        raise ValueError(f"figures: the regular expressions have too many characters; expected {most}")
 
 
 def _weight(regex: str) -> int:

@@ -7,15 +7,12 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import yaml
-
 from pscale.config import Case, Plan
-from pscale.config.workload import plain, without_text
+from pscale.config.workload import plain
 from pscale.errors import UsageError
+from pscale.suite.document import Document
 from pscale.suite.draft import Draft, drafts_of
 from pscale.suite.expand import expand, selected
 from pscale.suite.fields import fields_of, full_name
@@ -56,11 +53,9 @@ def resized(resolved: Mapping[str, Any], measured: Collection[int], ranks: int) 
     asked = {**resolved}
     if not asked.get("workload", {}).get("command"):  # all its defaults are none that a file may have
         asked.pop("workload", None)
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / "suite.yaml"
-        file.write_text(json.dumps(asked), encoding="utf-8")
-        suite = load_suite(file, [f"sweep.ranks={sorted({*measured, ranks})}"])
-        return expand(suite, unlimited(ranks), f"ranks == {ranks}").cases
+    document = Document(values=asked, places={})
+    suite = load_suite(document, [f"sweep.ranks={sorted({*measured, ranks})}"])
+    return expand(suite, unlimited(ranks), f"ranks == {ranks}").cases
 
 
 def unlimited(ranks: int) -> dict[str, float]:
@@ -108,8 +103,7 @@ def plan_lines(case: Case) -> str:
     """Return the plan of a case as one pastes it into a suite."""
     micro_batches = case.train.micro_batches
     lines = [f"train: {{micro_batches: {micro_batches}}}"] if micro_batches > 1 else []
-    flow = yaml.safe_dump({"plan": plan_of(case)}, sort_keys=False, default_flow_style=True, width=10_000)
-    return "\n".join([*lines, flow.strip()[1:-1]])
+    return "\n".join([*lines, f"plan: {_flow(plan_of(case))}"])
 
 
 def _leaves(case: Case) -> dict[str, Any]:
@@ -143,7 +137,7 @@ def derived(suite: Suite, name: str, title: str, cases: Sequence[Case]) -> str:
         "sweep": {"cases": _points(cases)},
         **{group: values[group] for group in _MEASURING if group in values},
     }
-    return str(yaml.safe_dump(_plain(written), sort_keys=False, default_flow_style=None, width=120))
+    return suite_text(written)
 
 
 def _points(cases: Sequence[Case]) -> list[dict[str, Any]]:
@@ -158,15 +152,6 @@ def _points(cases: Sequence[Case]) -> list[dict[str, Any]]:
     ]
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as YAML knows it: an expression is a text."""
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return str(value) if isinstance(value, str) else without_text(value)
-
-
 _BARE = re.compile(r"(?!(true|false|null)$)[A-Za-z0-9_./][\w./ -]*(?<! )", re.IGNORECASE | re.ASCII)
 _NUMBER = re.compile(r"[\d.eE_-]*")
 _GROUPS = ("workload", "sweep")  # which have a line for each field
@@ -179,7 +164,9 @@ def suite_text(values: Mapping[str, Any], comment: str = "") -> str:
     for name, value in values.items():
         if name in _GROUPS and value:
             lines.append(f"{name}:")
-            lines += [f"  {inner}: {_flow(each)}" for inner, each in value.items()]
+            for inner, each in value.items():
+                points = [f"    - {_flow(point)}" for point in each] if inner == "cases" else []
+                lines += [f"  {inner}:", *points] if points else [f"  {inner}: {_flow(each)}"]
         else:
             lines.append(f"{name + ':':<{_WIDTH}} {_flow(value)}")
     return "\n".join([*lines, ""])

@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import functools
 import glob
 import itertools
 import math
-import operator
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from pydantic import ValidationError
-
-from pscale.config import Case, Data, Figure, Workload, from_dict
+from pscale.config import Case, Data, Inject, Jitter, Model, Precision, Workload
+from pscale.config.choices import AnyValue, Formula, Number
 from pscale.config.expressions import evaluate, names_in
 from pscale.config.workload import stored
 from pscale.config.workload_command import with_program
 from pscale.errors import UsageError
-from pscale.suite.document import Formula, Path_
-from pscale.suite.fields import (
-    BY_MEMBER,
-    SHORT,
-    VARIABLE,
-    fields_of,
-    fields_of_any_kind,
-    full_name,
-    params_of,
+from pscale.suite.document import Path_
+from pscale.suite.fields import BY_MEMBER, PARAMS, SHORT, VARIABLE, field_at, fields_of, full_name, params_of
+from pscale.suite.file import File
+from pscale.suite.load import Suite, open_degrees, resolved, values_of
+from pscale.suite.problems import (
+    SHOWN,
+    Problem,
+    kind_problems,
+    nearest_field,
+    place_of,
+    read_type,
+    suite_error,
 )
-from pscale.suite.load import Suite
-from pscale.suite.problems import SHOWN, Problem, found_by_pydantic, nearest_field, place_of, suite_error
-from pscale.suite.schema import adapter, validate
 
 MOST_CASES = 10_000
+_KINDS = ("model.kind", "model.like", "data.kind")  # fields that decide which others there are, or defaults
+Job = TypeVar("Job")
+_OF_CASES = ("name", "scaling", "require", *VARIABLE)  # fields of a suite that make its cases
 _STDLIB = Data.source
 _ABSENT: dict[tuple[str, str], dict[str, Any]] = {  # the values of fields that a kind lacks
     ("model", "block"): {"layers": 1, "vocabulary": 0},
@@ -83,9 +85,9 @@ def drafts_of(suite: Suite, machine: Mapping[str, float]) -> list[Draft]:
     """Return a draft of every point of the sweep. Raises SuiteError with all that is wrong in any."""
     _found.cache_clear()  # files may have come since the last suite
     points, problems = combinations(suite.values.get("sweep", {}), params_of(suite.values))
-    drafts, groups = [], _Groups()
+    drafts, draft_of = [], _Drafts(suite, machine)
     for point in points:
-        made = _draft(suite, point, machine, groups)
+        made = draft_of(point)
         if isinstance(made, Draft):
             drafts.append(made)
         elif len(problems) < SHOWN:
@@ -155,58 +157,92 @@ def _problems(points_of: Sequence[Sequence[Point]], params: Collection[str]) -> 
     return problems
 
 
-class _Groups:
-    """The groups of cases: one that a case has like the case before is made once."""
+class _Fields(dict[str, Any]):
+    """The fields of a point, as nested dictionaries; groups that it does not change are those of all."""
 
-    def __init__(self) -> None:
-        self._last: dict[str, tuple[Mapping[str, Any], Any]] = {}
+    def __init__(self, shared: Mapping[str, Any]):
+        super().__init__(shared)
+        self._own: set[tuple[str, ...]] = set()  # groups that are copies
 
-    def made(self, name: str, kind: type, values: Mapping[str, Any]) -> Any:
-        """Return group `name` with these values."""
-        last = self._last.get(name)
-        if last is None or last[0] != values:
-            last = self._last[name] = values, from_dict(kind, _members(kind, values))
-        return last[1]
-
-
-def _draft(
-    suite: Suite, point: Point, machine: Mapping[str, float], groups: _Groups
-) -> Draft | list[Problem]:
-    values = _values(suite, point)
-    try:
-        fields = validate(values)
-    except ValidationError as error:
-        return found_by_pydantic(error, values)
-    if problems := _resolve(fields, machine):
-        return problems
-    runs_program = bool(fields["workload"]["command"])
-    named = ("workload", "command") if runs_program else ("data", "source")
-    source = place_of(written(point, named), suite.places)
-    folder = suite.folder if source.file == suite.file else source.file.parent if source.file else Path()
-    case = _program_case(fields, folder) if runs_program else _case(fields, folder, groups)
-    return Draft(point=point, names=_names_of(fields, machine), case=case)
-
-
-def _values(suite: Suite, point: Point) -> dict[str, Any]:
-    """Return what the suite says of all cases, with the settings of one; other groups are its own."""
-    names = ("name", "scaling", "require", *VARIABLE)
-    values = {name: suite.values[name] for name in names if suite.values.get(name) is not None}
-    own: set[tuple[str, ...]] = set()  # groups that are copies
-    for setting in point:
-        *groups, last = setting.field.split(".")
-        holder = values
+    def put(self, field: str, value: Any) -> None:
+        """Give a dotted field a value."""
+        *groups, last = field.split(".")
+        holder: dict[str, Any] = self
         for depth, group in enumerate(groups, start=1):
-            kinds = (
-                {"kind": suite.resolved[group]["kind"]}
-                if group in ("model", "data") and group not in holder and last != "like"
-                else {}
-            )
-            if (path := (*groups[:depth],)) not in own:
-                holder[group] = dict(holder.get(group, kinds))
-                own.add(path)
+            if (path := (*groups[:depth],)) not in self._own:
+                holder[group] = dict(holder[group])
+                self._own.add(path)
             holder = holder[group]
-        holder[last] = setting.value
-    return values
+        holder[last] = value
+
+
+class _Drafts:
+    """Makes drafts: values of a point are put over the suite's, expressions computed, groups validated."""
+
+    def __init__(self, suite: Suite, machine: Mapping[str, float]):
+        self._suite, self._machine = suite, machine
+        self._shared: dict[Point, Any] = {}  # by kinds of groups: the fields, or what is wrong
+        self._groups: dict[str, tuple[Any, Any]] = {}  # of each the last values, and what was made of them
+        self._no_program = values_of(Workload(command=""))
+
+    def __call__(self, point: Point) -> Draft | list[Problem]:
+        """Return the draft of a point, or what is wrong with it."""
+        shared = self._of_kinds(tuple(setting for setting in point if setting.field in _KINDS))
+        if isinstance(shared, list):
+            return shared
+        fields = _Fields(shared)
+        for setting in point:
+            fields.put(setting.field, _read(setting.field, setting.value))
+        named = [*(self._suite.values.get("plan") or ()), *(setting.field[5:] for setting in point)]
+        rest = open_degrees(fields["plan"], named)
+        problems = [Problem(("plan",), rest)] if isinstance(rest, str) else []
+        for axis, formula in {} if isinstance(rest, str) else rest.items():
+            fields.put(f"plan.{axis}", formula)
+        problems = problems or _resolve(fields, self._machine)
+        groups = self._validated(fields)
+        if isinstance(groups, list):
+            return groups
+        if problems:
+            return problems
+        runs_program = bool(fields["workload"]["command"])
+        place = written(point, ("workload", "command") if runs_program else ("data", "source"))
+        source, suite = place_of(place, self._suite.places), self._suite
+        folder = suite.folder if source.file == suite.file else source.file.parent if source.file else Path()
+        case = _program_case(fields, groups, folder) if runs_program else _case(fields, groups, folder)
+        return Draft(point=point, names=_names_of(fields, self._machine), case=case)
+
+    def _of_kinds(self, kinds: Point) -> Any:
+        """Return the fields that all cases with these kinds of groups share, or what is wrong with them."""
+        if kinds not in self._shared:
+            values = {
+                name: value for name in _OF_CASES if (value := self._suite.values.get(name)) is not None
+            }
+            for kind in kinds:
+                group, _, name = kind.field.partition(".")
+                values[group] = {**values.get(group, {}), name: kind.value}
+            self._shared[kinds] = found = resolved(values)
+            if isinstance(found, tuple):  # its groups are made, but for those that others decide about
+                fields, file = found
+                self._shared[kinds] = fields
+                made = {*_OF_CASES} - {"name", "data", "precision"}
+                self._groups |= {name: (fields[name], getattr(file, name)) for name in made}
+        return self._shared[kinds]
+
+    def _validated(self, fields: Mapping[str, Any]) -> dict[str, Any] | list[Problem]:
+        """Return the groups of a case by name, or what is wrong with any; one like the last is made once."""
+        problems: list[Problem] = []
+        for name, field in fields_of(File).items():
+            last = self._groups.get(name)
+            is_absent = name not in _OF_CASES or name == "name" or fields[name] == self._no_program
+            if is_absent or (last and last[0] == fields[name]):
+                continue
+            problems += kind_problems({name: fields[name]}, File)
+            read = read_type(fields[name], field.group or field.hint)
+            if isinstance(read, list):
+                problems += [Problem((name, *each.path), each.message) for each in read]
+            else:
+                self._groups[name] = fields[name], read
+        return problems or {name: made for name, (_, made) in self._groups.items()}
 
 
 _SHORT_PARTS = [(name, full.split(".")[:-1], full.split(".")[-1]) for name, full in SHORT.items()]
@@ -228,7 +264,22 @@ def _names_of(fields: Mapping[str, Any], machine: Mapping[str, float]) -> dict[s
     return {**short, **groups, **named, **fields["workload"]["params"], **machine}
 
 
-def _resolve(fields: dict[str, Any], machine: Mapping[str, float]) -> list[Problem]:
+def _read(field: str, value: Any) -> Any:
+    """Return a value of a sweep as a plain number or an expression, if it is one; else as it is."""
+    mark = _mark(field)
+    try:
+        return mark.read(value) if mark else value
+    except ValueError:  # which its group raises once more
+        return value
+
+
+@functools.cache
+def _mark(field: str) -> Number | AnyValue | None:
+    found = None if field.startswith(PARAMS) else field_at(field)
+    return AnyValue() if field.startswith(PARAMS) else found.number if found else None
+
+
+def _resolve(fields: _Fields, machine: Mapping[str, float]) -> list[Problem]:
     """Put the values of formulas in their place, each after those that it reads; return what is wrong."""
     pending = dict(_formulas(fields, ""))
     while pending:
@@ -237,25 +288,21 @@ def _resolve(fields: dict[str, Any], machine: Mapping[str, float]) -> list[Probl
         if not ready:
             circle = ", ".join(sorted(pending))
             return [Problem(_path(field), f"goes in a circle: {circle} need each other") for field in pending]
-        names = _names_of(fields, machine)
-        problems = [found for field in ready for found in _compute(field, ready[field], fields, names)]
+        names, problems = _names_of(fields, machine), []
+        for field, text in ready.items():
+            try:
+                value = evaluate(text[1:], names)
+            except UsageError as error:
+                problems.append(Problem(_path(field), str(error)))
+                continue
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                message = f"expression '{text[1:]}' gives {value!r}, not a number"
+                problems.append(Problem(_path(field), message))
+            else:
+                fields.put(field, int(value) if value == int(value) else value)
         if problems:
             return problems
         pending = {field: text for field, text in pending.items() if field not in ready}
-    return []
-
-
-def _compute(field: str, text: Formula, fields: dict[str, Any], names: Mapping[str, Any]) -> list[Problem]:
-    try:
-        value = evaluate(text[1:], names)
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            return [Problem(_path(field), f"expression '{text[1:]}' gives {value!r}, not a number")]
-        holder, member = _holder(fields, field)
-        holder[member] = adapter(field).validate_python(int(value) if value == int(value) else value)
-    except UsageError as error:
-        return [Problem(_path(field), str(error))]
-    except ValidationError as error:
-        return found_by_pydantic(error, value, within=_path(field))
     return []
 
 
@@ -268,12 +315,6 @@ def _formulas(fields: Mapping[str, Any], above: str) -> Iterator[tuple[str, Form
             yield above + name, value
 
 
-def _holder(fields: Mapping[str, Any], field: str) -> tuple[Any, str]:
-    """Return the group that a dotted field is in, and what it is called there."""
-    *groups, member = field.split(".")
-    return functools.reduce(operator.getitem, groups, fields), member
-
-
 @functools.cache  # the cases of a sweep share it
 def _reads(text: str, params: frozenset[str]) -> set[str]:
     return {full_name(name, params) or name for name in names_in(text[1:])}
@@ -283,52 +324,42 @@ def _path(field: str) -> Path_:
     return tuple(field.split("."))
 
 
-def _case(fields: Mapping[str, Any], folder: Path, groups: _Groups) -> Case:
+def _case(fields: Mapping[str, Any], groups: Mapping[str, Any], folder: Path) -> Case:
     """Return the case of one point, without label; a relative `data.source` is looked for in `folder`."""
-    values = {name: fields[name] for name in fields_of(Case) if name in fields and name != "base"}
-    for name in ("model", "data"):
-        values[name] = {**_ABSENT.get((name, values[name]["kind"]), {}), **values[name]}
-    precision = dict(values["precision"])
-    values["model"]["dtype"], values["precision"] = precision.pop("type"), precision
-    if values["data"]["source"]:
-        values["data"]["source"] = _found(values["data"]["source"], folder)
-    train = values["train"]
-    save = {**train["save"], "folder": _absolute(train["save"]["folder"], folder)}
-    values["train"] = {**train, "save": save, "load": _absolute(train["load"], folder)}
+    model, data, train, plan = (groups[name] for name in ("model", "data", "train", "plan"))
+    precision, inject, jitter = groups["precision"], groups["inject"], groups["jitter"]
+    data, absent = (
+        replace(data, **_ABSENT.get(("data", data.kind), {})),
+        _ABSENT.get(("model", model.kind), {}),
+    )
+    save = replace(train.save, folder=_absolute(train.save.folder, folder))
+    train = replace(train, save=save, load=_absolute(train.load, folder))
     if fields["scaling"] == "weak":  # which gives the batch of one replica
-        batch = fields["train"]["batch"] * fields["plan"]["dp"] * fields["plan"]["ep"]
-        values["train"] = {**values["train"], "batch": batch}
-    values["jitter"] = {**values["jitter"], "ranks": sorted({*values["jitter"]["ranks"]})}
-    for name, amount in (("inject", "delay"), ("jitter", "mean")):
-        if not values[name][amount]:  # so that healthy cases are equal
-            values[name] = {}
-    known = fields_of_any_kind(Case)
-    for name, value in values.items():
-        if kind := known[name].group:
-            values[name] = groups.made(name, kind, value)
-    return Case(suite=fields["name"], label="", **values)
+        train = replace(train, batch=train.batch * plan.dp * plan.ep)
+    made = {
+        "model": replace(_of_job(Model, model), **absent, dtype=precision.type),
+        "data": replace(data, source=_found(data.source, folder)) if data.source else data,
+        "train": train,
+        "precision": _of_job(Precision, precision),
+        "inject": inject if inject.delay_s else Inject(),  # so that healthy cases are equal
+        "jitter": replace(jitter, ranks=tuple(sorted({*jitter.ranks}))) if jitter.mean_s else Jitter(),
+        "workload": Workload(command=""),
+    }
+    return Case(suite=fields["name"], label="", **{**groups, **made})
 
 
-def _program_case(fields: Mapping[str, Any], folder: Path) -> Case:
+def _of_job(kind: type[Job], group: Any) -> Job:
+    """Return a group as a job has it, without fields of a suite alone."""
+    return kind(**{each.name: getattr(group, each.name) for each in dataclasses.fields(cast("Any", kind))})
+
+
+def _program_case(fields: Mapping[str, Any], groups: Mapping[str, Any], folder: Path) -> Case:
     """Return the case of a program, which trains nothing; its command names files relative to `folder`."""
-    values = {name: fields[name] for name in ("scaling", "ranks", "threads", "timing", "launch", "workload")}
-    workload = _members(Workload, values.pop("workload"))
-    figures = {name: _members(Figure, figure) for name, figure in workload["figures"].items()}
-    workload["params"] = {name: stored(value) for name, value in workload["params"].items()}
-    workload["work"] = 1.0 if workload["rate"] else workload["work"]
-    known = _members(Case, {"suite": fields["name"], "label": "", **values})
-    case = from_dict(Case, {**known, "workload": {**workload, "figures": figures}})
-    return with_program(case, folder)
-
-
-def _members(group: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values by the names that the members of a group have, with units."""
-    fields, found = fields_of_any_kind(group), {}
-    for name, value in values.items():
-        field = fields.get(name)  # none of `dtype`, which a suite has elsewhere
-        inner = field.group if field and not field.by_name else None
-        found[field.member if field else name] = _members(inner, value) if inner else value
-    return found
+    workload = groups["workload"]
+    params = {name: stored(value) for name, value in workload.params.items()}
+    workload = replace(workload, params=params, work=1.0 if workload.rate else workload.work)
+    kept = {name: groups[name] for name in ("scaling", "ranks", "threads", "timing", "launch")}
+    return with_program(Case(suite=fields["name"], label="", workload=workload, **kept), folder)
 
 
 def _absolute(path: str, folder: Path) -> str:

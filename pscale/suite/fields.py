@@ -14,7 +14,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from pscale.config.choices import InSuite, Number
+from pscale.config.choices import InSuite, Number, suite_name
 from pscale.config.workload import FACTS, placeholders
 from pscale.suite.file import File
 
@@ -39,8 +39,13 @@ class Field:
     by_name: bool  # it holds such groups under names of the file's own
     default: Any  # of a suite; MISSING: required
     job_default: Any
-    unit: str
+    number: Number | None
     special: InSuite
+
+    @property
+    def unit(self) -> str:
+        """The unit of a number; empty without one."""
+        return self.number.unit if self.number else ""
 
 
 @cache
@@ -50,9 +55,8 @@ def fields_of(group: type, kind: str = "") -> dict[str, Field]:
     for each in dataclasses.fields(group):
         hint = hints[each.name]
         special = next(_marks(hint, InSuite), InSuite())
-        unit = next(_marks(hint, Number), Number()).unit
         default = each.default_factory() if callable(each.default_factory) else each.default
-        name = each.name.removesuffix(f"_{unit}")
+        name = suite_name(each.name)
         if not special.kinds or kind in special.kinds:
             found[name] = Field(
                 name=name,
@@ -62,7 +66,7 @@ def fields_of(group: type, kind: str = "") -> dict[str, Field]:
                 by_name=get_origin(hint) is Mapping and _group_in(hint) is not None,
                 default=default if special.default is None else special.default,
                 job_default=default,
-                unit=unit,
+                number=next(_marks(hint, Number), None),
                 special=special,
             )
     return found

@@ -13,6 +13,7 @@ from pscale.config import Data, Ghost, Inject, Jitter, Launch, Plan, Require, Ti
 from pscale.config.choices import (
     MOST_RANKS,
     Dtype,
+    Group,
     InSuite,
     NonEmpty,
     Number,
@@ -75,7 +76,7 @@ class Sweep(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Expect:
+class Expect(Group):
     """A demand on a metric of the report, in `unit`, of the cases that `where` selects or `case` names."""
 
     metric: Annotated[str, OneOf(tuple(METRICS))]
@@ -97,7 +98,7 @@ class Expect:
     unit: str | None = None
     """Unit of the numbers; default: the first of the metric."""
 
-    def check(self) -> None:
+    def check_fields(self) -> None:
         """Raise ValueError for a demand that makes no sense."""
         if self.where and self.case:
             raise ValueError("expected where or case, not both")
@@ -121,7 +122,7 @@ class Expect:
 
 
 @dataclass(frozen=True, kw_only=True)
-class References:
+class References(Group):
     """A file of demands, as `pscale check --update` writes it."""
 
     suite: str = ""  # that they are about
@@ -180,9 +181,18 @@ class Precision(config.Precision):
     """Type of parameters, gradients and activations, as stored and sent: [precision.md](precision.md); null:
     float32, for linear float64."""
 
+    @classmethod
+    def check_written(cls, values: Any) -> None:
+        """Raise ValueError for a number, which is of another field."""
+        if isinstance(values, int | float):
+            raise ValueError(
+                f"expected a type of numbers, such as float32, got {values}; "
+                "how well `repeat: auto` gets to know step times is `known_to`"
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
-class File:
+class File(Group):
     """A suite: one experiment whose cases differ in what `sweep` names.
 
     `scaling: weak` gives every data-parallel rank a `batch` of its own; with `strong` and `throughput` all

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pscale.config import Case, Launch, Model
-from pscale.config.choices import Number, Scaling
+from pscale.config import Case, Data, Launch, Model, Workload, from_dict
+from pscale.config.axes import DEGREES, PLAN_AXES
+from pscale.config.choices import Formula, Group, Number, Scaling
 from pscale.config.metrics import METRICS, OF_TRAINING, conversion
 from pscale.config.workload import MATCH, ONCE, stored, without_text
 from pscale.errors import SuiteError, UsageError
 from pscale.runs import atomic_files
 from pscale.suite.document import Document, Path_, Place, dotted, merged, read_document, read_value
 from pscale.suite.fields import BY_MEMBER, PARAMS, fields_of, full_name, params_of
-from pscale.suite.file import Expect, File, References
-from pscale.suite.problems import Problem, nearest, nearest_field, place_of, suite_error, validated
-from pscale.suite.schema import DATA_OF
+from pscale.suite.file import PUBLISHED, Expect, File, References, Sweep
+from pscale.suite.problems import (
+    Problem,
+    nearest,
+    nearest_field,
+    place_of,
+    read_group,
+    suite_error,
+    validated,
+)
 from pscale.suite.shipped import suite_file
 
 # With fewer launches an interval is narrow by chance too often: launching until it was narrow would leave far
 # less than 95 % of the intervals with the truth in them, as simulations show.
 FEWEST_AUTO = 6
+# The kind of data that fits a kind of model, where a suite does not say.
+DATA_OF = {"gpt": "text", "moe": "text", "block": "synthetic", "linear": "linear", "collectives": "synthetic"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,9 +123,15 @@ def load_suite(
         document = site.below(document)
     for override in overrides:
         document = overridden(document, override)
-    fields = validated(document.values, document.places)
-    if problems := list(_expect_problems(fields)):
+    found = resolved(document.values)
+    if isinstance(found, list):
+        raise suite_error(found, document.places)
+    fields, _ = found
+    rest = open_degrees(fields["plan"], document.values.get("plan", {}))
+    problems = [Problem(("plan",), rest)] if isinstance(rest, str) else list(_expect_problems(fields))
+    if problems:
         raise suite_error(problems, document.places)
+    fields["plan"] |= rest
     uncounted = fields["launch"]["warmup"] + (fields["workload"]["watch"] == ONCE)
     auto = _auto(fields, uncounted) if fields["repeat"] == "auto" else None
     counted = fields["repeat"] if auto is None else 1 if auto.budget_s else auto.least - uncounted
@@ -131,6 +147,62 @@ def load_suite(
         values=document.values,
         places=document.places,
     )
+
+
+def resolved(values: Mapping[str, Any]) -> tuple[dict[str, Any], File] | list[Problem]:
+    """Return the fields of a suite with all defaults, and the suite; or what is wrong with its values.
+
+    Fields have the names of a suite; sizes are in bytes, times in seconds, and numbers may be expressions.
+    """
+    model = values.get("model")
+    if isinstance(model, Mapping) and "like" in model:
+        values = {**values, "model": {**PUBLISHED.get(str(model["like"]), {"kind": "gpt"}), **model}}
+    file = read_group(values, File)
+    if isinstance(file, list):
+        return file
+    fields: dict[str, Any] = values_of(file, values)
+    if file.data is None:
+        fields["data"] = values_of(from_dict(Data, {"kind": DATA_OF[file.model.kind]}))
+    if file.workload is None:
+        fields["workload"] = values_of(Workload(command=""))
+    if file.precision.type is None:
+        fields["precision"]["type"] = "float64" if file.model.kind == "linear" else Model.dtype
+    return fields, file
+
+
+def open_degrees(plan: Mapping[str, Any], written: Collection[str]) -> dict[str, Any] | str:
+    """Return the degrees that are the rest of the ranks, as expressions; or why they cannot be.
+
+    `written` are the degrees that a suite names: data parallelism is the rest by default.
+    """
+    open_ = [axis for axis in PLAN_AXES if str(plan[axis]).removeprefix("=") == "rest"]
+    found: dict[str, Any] = {}
+    if len(open_) > 1 and "dp" not in written:
+        found["dp"] = 1
+        open_.remove("dp")
+    if len(open_) > 1:
+        return f"{' and '.join(open_)} cannot both be rest, what the others leave of the ranks"
+    for axis in open_:
+        others = " * ".join(other for other in DEGREES if other != axis)
+        found[axis] = Formula(f"=max(1, ranks // ({others}))")
+    return found
+
+
+def values_of(group: Any, written: Any = ()) -> Any:
+    """Return the values of a group by the names of fields in a suite, with its own defaults."""
+    if isinstance(group, Sweep):
+        return group.model_dump()
+    if is_dataclass(group):
+        found = {}
+        for name, field in fields_of(group.__class__, getattr(group, "kind", "")).items():
+            inner = written.get(name, ()) if isinstance(written, Mapping) else ()
+            is_special = name not in written and field.special.default is not None
+            value = getattr(group, field.member)
+            found[name] = field.special.default if is_special else values_of(value, inner)
+        return found
+    if isinstance(group, Mapping):
+        return {name: values_of(each) for name, each in group.items()}
+    return [values_of(each) for each in group] if isinstance(group, tuple) else group
 
 
 def _for_json(fields: dict[str, Any], document: Document) -> dict[str, Any]:
@@ -190,9 +262,9 @@ def _auto(fields: Mapping[str, Any], uncounted: int) -> Auto:
 def load_references(path: Path) -> ReferenceFile:
     """Read a file of reference values; raises SuiteError with all that is wrong in it."""
     document = read_document(path)
-    known = validated(document.values, document.places, References)
-    entries = tuple(known["expect"])
-    return ReferenceFile(file=path, suite=known["suite"], entries=entries, places=document.places)
+    read = validated(document.values, document.places, References)
+    entries = tuple(map(values_of, read.expect))
+    return ReferenceFile(file=path, suite=read.suite, entries=entries, places=document.places)
 
 
 def _spelled_out(document: Document) -> Document:
@@ -231,7 +303,7 @@ Count = Annotated[int, Number(ge=1, computed=False)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Profile:
+class Profile(Group):
     """One site: the hosts where it is meant, what a scheduler does not tell, defaults for `launch`."""
 
     hosts: tuple[str, ...] = ()  # patterns of their names
@@ -276,7 +348,7 @@ def find_site(name: str | None, folder: Path, host: str) -> Site:
         for site in document.values:
             profile = validated(document.values[site], document.places, Profile, within=(site,))
             known.append(site)
-            if site == name or (name is None and any(fnmatch(host, pattern) for pattern in profile["hosts"])):
+            if site == name or (name is None and any(fnmatch(host, pattern) for pattern in profile.hosts)):
                 return _site(document, site, profile)
     if name is None:
         return Site()
@@ -290,13 +362,13 @@ def files(folder: Path) -> Sequence[Path]:
     return folder / FILE, configuration / "pscale" / FILE
 
 
-def _site(document: Document, name: str, profile: Mapping[str, Any]) -> Site:
+def _site(document: Document, name: str, profile: Profile) -> Site:
     within = (name, "launch")
     return Site(
         name=name,
-        poll_s=profile["poll"],
-        nodes=profile["nodes"],
-        cores_per_node=profile["cores_per_node"],
+        poll_s=profile.poll_s,
+        nodes=profile.nodes,
+        cores_per_node=profile.cores_per_node,
         launch=document.values[name].get("launch", {}),
         places={
             path[2:]: place for path, place in document.places.items() if path[:2] == within and path[2:]

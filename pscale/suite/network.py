@@ -12,10 +12,11 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from pscale.config.axes import DEGREES, HALVES
-from pscale.config.choices import NonEmpty, Number
+from pscale.config.choices import Group, NonEmpty, Number
+from pscale.config.metrics import measured
 from pscale.errors import SuiteError, UsageError
 from pscale.simulator.network import ALL, IDEAL, OFFERED, Link, Network, Tier, Tiers
-from pscale.suite.document import LONGEST_TEXT, measured, read_document, read_value
+from pscale.suite.document import LONGEST_TEXT, read_document, read_value
 from pscale.suite.problems import Problem, nearest, suite_error, validated
 
 _EXAMPLE = "such as 'dp: {latency: 5us, bandwidth: 10GB/s}' or 'all: ideal'"
@@ -76,25 +77,25 @@ def load_network(path: Path) -> Tiers:
     """Read a network's file; raises SuiteError with file, line and field for what cannot be."""
     document = read_document(path)
     known = validated(document.values, document.places, NetworkFile)
-    if problems := list(_problems(known["tiers"], known["algorithms"])):
+    if problems := list(_problems(known.tiers, known.algorithms)):
         raise suite_error(problems, document.places)
-    tiers = tuple(map(_tier, known["tiers"]))
-    return Tiers(tiers=tiers, algorithms=known["algorithms"], origin=str(path))
+    algorithms: Any = known.algorithms
+    return Tiers(tiers=tuple(map(_tier, known.tiers)), algorithms=algorithms, origin=str(path))
 
 
-def _tier(known: Mapping[str, Any]) -> Tier:
+def _tier(entry: TierEntry) -> Tier:
     link = None
-    if known["latency"] is not None:
-        link = Link(latency_s=known["latency"], bytes_per_s=known["bandwidth"])
-    over = known["oversubscription"] or 1.0
-    return Tier(name=known["name"], ranks=known["ranks"], link=link, oversubscription=over)
+    if entry.latency is not None:
+        link = Link(latency_s=entry.latency, bytes_per_s=entry.bandwidth)
+    over = entry.oversubscription or 1.0
+    return Tier(name=entry.name, ranks=entry.ranks, link=link, oversubscription=over)
 
 
-def _problems(tiers: Sequence[Mapping[str, Any]], algorithms: Mapping[str, str]) -> Iterator[Problem]:
+def _problems(tiers: Sequence[TierEntry], algorithms: Mapping[str, str]) -> Iterator[Problem]:
     """Yield what is wrong between tiers, and with algorithms."""
     if not tiers:
         yield Problem(("tiers",), f"expected a list of tiers, the lowest first, such as {_TIER}")
-    for number, (below, tier) in enumerate(pairwise(each["ranks"] for each in tiers), start=1):
+    for number, (below, tier) in enumerate(pairwise(each.ranks for each in tiers), start=1):
         if tier % below or tier == below:
             message = f"{tier} is not a multiple of the {below} ranks of the tier below"
             yield Problem(("tiers", number, "ranks"), message)
@@ -103,12 +104,12 @@ def _problems(tiers: Sequence[Mapping[str, Any]], algorithms: Mapping[str, str])
             yield Problem(("algorithms", verb), f"no such call; {nearest(verb, OFFERED)}")
         elif name not in OFFERED[verb]:
             yield Problem(("algorithms", verb), f"no such algorithm; {nearest(name, OFFERED[verb])}")
-    if "hierarchical" in algorithms.values() and tiers and tiers[0]["bandwidth"] is None:
+    if "hierarchical" in algorithms.values() and tiers and tiers[0].bandwidth is None:
         yield Problem(("algorithms",), "hierarchical needs latency and bandwidth of every tier")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TierEntry:
+class TierEntry(Group):
     """A tier as its file has it; one without a link costs what was measured."""
 
     name: NonEmpty
@@ -117,7 +118,7 @@ class TierEntry:
     bandwidth: Annotated[Any, BeforeValidator(_rate)] = None
     oversubscription: Annotated[float, Number(ge=1, computed=False)] | None = None
 
-    def check(self) -> None:
+    def check_fields(self) -> None:
         """Raise ValueError for half a link."""
         lacking = [name for name in ("latency", "bandwidth") if getattr(self, name) is None]
         if len(lacking) == 1:
@@ -127,7 +128,7 @@ class TierEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkFile:
+class NetworkFile(Group):
     """A network as its file has it."""
 
     tiers: tuple[TierEntry, ...]

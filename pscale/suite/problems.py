@@ -6,18 +6,27 @@ import difflib
 import itertools
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from pscale.errors import SuiteError
 from pscale.suite.document import Path_, Place, dotted
-from pscale.suite.fields import LEAVES, SHORT, fields_at, fields_of, group_at, kinds_of
+from pscale.suite.fields import (
+    LEAVES,
+    SHORT,
+    fields_at,
+    fields_of,
+    fields_of_any_kind,
+    group_at,
+    kinds_of,
+)
 from pscale.suite.file import File
-from pscale.suite.schema import validate
 
+Read = TypeVar("Read")
 _LONGEST_WORD = 100  # characters of one that is compared with others
 SHOWN = 50  # problems in a message
 _MOST = 1000  # that are put into words: looking for what is meant takes time
@@ -46,26 +55,48 @@ def suite_error(problems: Iterable[Problem], places: Mapping[Path_, Place]) -> S
     return SuiteError.of([*texts[:SHOWN], *more])
 
 
-def found_by_pydantic(
-    error: ValidationError, values: Any, top: type = File, within: Path_ = ()
-) -> list[Problem]:
-    """Say what is wrong with `values`, which the group `top` refused; they are written at `within`."""
-    problems = []
-    for found in itertools.islice(error.errors(include_url=False), _MOST):
-        path = _path(found["loc"], values, top)
-        field = (*path, "kind") if found["type"] == "union_tag_invalid" else path
-        problems.append(Problem((*within, *field), _message(found, path, values, top)))
-    return problems
+def validated(values: Any, places: Mapping[Path_, Place], top: type[Read], within: Path_ = ()) -> Read:
+    """Return a group; raises SuiteError with all that is wrong in its values, written at `within`."""
+    read = read_group(values, top)
+    if isinstance(read, list):
+        raise suite_error([Problem((*within, *each.path), each.message) for each in read], places)
+    return read
 
 
-def validated(
-    values: Mapping[str, Any], places: Mapping[Path_, Place], top: type = File, within: Path_ = ()
-) -> dict[str, Any]:
-    """Return the values of a group with all defaults; raises SuiteError with all that is wrong in them."""
+def read_group(values: Any, top: type[Read]) -> Read | list[Problem]:
+    """Return a group of values as a suite has them, or what is wrong with these."""
+    problems, read = list(kind_problems(values, top)), read_type(values, top)
+    return [*problems, *read] if isinstance(read, list) else problems or read
+
+
+def read_type(value: Any, hint: Any) -> Any | list[Problem]:
+    """Return a value of a type, or what is wrong with it; nothing is known of kinds."""
+    top = hint if isinstance(hint, type) else File
     try:
-        return validate(values, top)
+        return _adapter(hint).validate_python(value)
     except ValidationError as error:
-        raise suite_error(found_by_pydantic(error, values, top, within), places) from None
+        errors = itertools.islice(error.errors(include_url=False), _MOST)
+        paths = ((found, _path(found["loc"], value)) for found in errors)
+        return [Problem(path, _message(found, path, value, top)) for found, path in paths]
+
+
+@cache
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(hint, config=None if isinstance(hint, type) else ConfigDict(strict=True))
+
+
+def kind_problems(values: Any, top: type) -> Iterator[Problem]:
+    """Yield which groups of several kinds name none, and which of their fields are of another kind."""
+    for name, field in fields_of_any_kind(top).items():
+        kinds = kinds_of(field.group) if field.group and not field.by_name else ("",)
+        written = values.get(name) if isinstance(values, dict) else None
+        if kinds == ("",) or not isinstance(written, dict):
+            continue
+        if "kind" not in written:
+            yield Problem((name,), f"'kind' is missing; expected one of {', '.join(kinds)}")
+        elif written["kind"] in kinds and field.group:
+            for other in written.keys() - fields_of(field.group, written["kind"]).keys():
+                yield Problem((name, other), _unknown_field((name, other), values, top))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -95,22 +126,15 @@ def place_of(path: Path_, places: Mapping[Path_, Place]) -> Place:
     return Place()
 
 
-def _path(location: Path_, values: Any, top: type) -> Path_:
-    """Drop the kinds that pydantic puts between the fields of a union, and its mark of a key."""
+def _path(location: Path_, values: Any) -> Path_:
+    """Drop the types that pydantic puts behind fields of several, and its mark of a key."""
     path: Path_ = ()
-    for place, part in enumerate(location):
+    for part in location:
         if isinstance(part, int) or (isinstance(values, dict) and part in values):
-            values = values[part]
-            path = (*path, part)
-        elif place == len(location) - 1 and part != "[key]" and part not in _kinds(path, top):
+            path, values = (*path, part), values[part]
+        elif isinstance(values, dict) and part != "[key]":
             path = (*path, part)  # a field that is missing
     return path
-
-
-def _kinds(path: Path_, top: type) -> list[str]:
-    """Return the kinds of the group at `path`, if it has any."""
-    group = group_at(_names(path), top)
-    return [kind for kind in kinds_of(group) if kind] if group else []
 
 
 def _names(path: Path_) -> list[str]:
@@ -120,13 +144,8 @@ def _names(path: Path_) -> list[str]:
 def _message(found: Any, path: Path_, values: Any, top: type) -> str:
     kind, got, context = found["type"], found["input"], found.get("ctx", {})
     match kind:
-        case "extra_forbidden":
+        case "unexpected_keyword_argument":
             text = _unknown_field(path, values, top)
-        case "union_tag_invalid":
-            tag = context["tag"]
-            text = f"unknown kind {_shown(tag)}; {nearest(str(tag), _kinds(path, top))}"
-        case "union_tag_not_found":
-            text = f"'kind' is missing; expected one of {', '.join(_kinds(path, top))}"
         case "missing":
             text = f"is missing; expected {_MISSING.get(str(path[-1]), 'a value')}"
         case "literal_error":
@@ -136,7 +155,10 @@ def _message(found: Any, path: Path_, values: Any, top: type) -> str:
                 if choices
                 else f"expected {context['expected']}"
             )  # of numbers
-            text = f"{_shown(got)} is not possible; {hint}"
+            text = (
+                f"unknown kind {_shown(got)}" if path[-1:] == ("kind",) else f"{_shown(got)} is not possible"
+            )
+            text += f"; {hint}"
         case "value_error":
             text = str(context["error"])
         case _ if kind in _EXPECTED:
@@ -151,8 +173,8 @@ def _unknown_field(path: Path_, values: Any, top: type) -> str:
         return moved
     *groups, name = _names(path)
     group = group_at(groups, top) or top
-    said = values.get(groups[0], {}) if groups else {}
-    kind = said["kind"] if kinds_of(group) != ("",) else ""  # one that there is: pydantic has looked
+    said = values.get(groups[0], {}) if groups else values
+    kind = said["kind"] if kinds_of(group) != ("",) else ""
     holder = "a suite" if top is File else "the file"
     if groups:
         holder = f"'{'.'.join(groups)}'" + (f" of kind {kind}" if kind else "")
@@ -188,9 +210,10 @@ _EXPECTED = {
     "bool_type": "true or false",
     "string_type": "a text",
     "list_type": "a list, such as [1, 2]",
+    "tuple_type": "a list, such as [1, 2]",
     "dict_type": _FIELDS,
     "model_type": _FIELDS,
-    "model_attributes_type": _FIELDS,
+    "dataclass_type": _FIELDS,
     "greater_than": "more than {gt:.15g}",
     "greater_than_equal": "at least {ge:.15g}",
     "less_than": "less than {lt:.15g}",

@@ -2,10 +2,9 @@ import math
 
 import pytest
 
-from pscale.config.metrics import conversion
+from pscale.config.metrics import conversion, duration_s, size_bytes
 from pscale.errors import UsageError
 from pscale.simulator.network import IDEAL, Link
-from pscale.suite.document import duration_s, size_bytes
 from pscale.suite.network import read_network
 
 
