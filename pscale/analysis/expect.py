@@ -66,14 +66,14 @@ def expectations(
     Another round of launches takes `round_s`; `interference` is by case, and `entries` are expected instead
     of what the suite does.
     """
-    bases = bases_of(points)
-    figures = frozenset(_figure_names(run))
+    bases, figures = bases_of(points), _figure_names(run)
     by_case = {(merit.case, merit.figure): merit for merit in (*merits, *_of_launches(run))}
     launches = {point.case: point.launches for point in points}
-    coarse = {(merit.case, merit.figure) for merit in merits if merit.coarse}
     series = {point.series for point in points if point.coarse_s}  # of which ratios are as coarse
-    coarse |= {(point.case, metric) for point in points if point.series in series for metric in _OF_BASES}
-    coarse |= {(point.case, metric) for point in points if point.coarse_s for metric in _OF_STEPS}
+    coarse = {(merit.case, merit.figure) for merit in merits if merit.coarse}
+    for point in points:
+        metrics = (*(_OF_BASES if point.series in series else ()), *(_OF_STEPS if point.coarse_s else ()))
+        coarse |= {(point.case, metric) for metric in metrics}
     return tuple(
         _withheld(verdict, bases, interference or {})
         or verdict._replace(to_decide=_to_decide(verdict, launches.get(verdict.case, 0), round_s, coarse))
@@ -82,9 +82,9 @@ def expectations(
     )
 
 
-def _figure_names(run: Run) -> Iterator[str]:
-    """Yield the names of all figures that workloads of a run have."""
-    yield from (name for workload in workloads(run).values() for name in workload.figures)
+def _figure_names(run: Run) -> list[str]:
+    """Return the names of all figures that workloads of a run have."""
+    return [*dict.fromkeys(name for workload in workloads(run).values() for name in workload.figures)]
 
 
 def _of_launches(run: Run) -> Iterator[Row]:
@@ -124,17 +124,14 @@ def _to_decide(found: Row, launches: int, round_s: float, coarse: Collection[tup
         return "several launches"
     if (found.case, found.metric) in coarse:
         return "more digits in the program's output"
-    bounds = [
+    sides = [
         each for each in (found.lower, found.upper) if each is not None and known.low < each < known.high
     ]
-    if not bounds:
+    if not sides:
         return messages.rounds_needed(None, round_s)
-    low, value, high, *bounds = (
-        map(math.log, (known.low, known.value, known.high, *bounds))
-        if known.low > 0
-        else (known.low, known.value, known.high, *bounds)
-    )
-    nearest = min(bounds, key=lambda bound: abs(value - bound))
+    scale = math.log if known.low > 0 else float
+    low, value, high = map(scale, (known.low, known.value, known.high))
+    nearest = min(map(scale, sides), key=lambda side: abs(value - side))
     half_width = value - low if nearest < value else high - value
     return messages.rounds_needed(more_rounds(half_width, abs(value - nearest), launches), round_s)
 
@@ -182,24 +179,25 @@ def _verdicts(
 def _asked(entry: Mapping[str, Any]) -> Row:
     """Return a demand before it is judged: `at_least` and `lower` both name the lower bound."""
     metric = str(entry.get("metric"))
-
-    def bound(*names: str) -> float | None:
-        return next((entry[name] for name in names if entry.get(name) is not None), None)
-
+    lower, upper = (
+        next((entry[name] for name in names if entry.get(name) is not None), None)
+        for names in (("at_least", "lower"), ("at_most", "upper"))
+    )
+    signs = " and ".join(
+        f"{sign} {side:g}" for sign, side in (("≥", lower), ("≤", upper)) if side is not None
+    )
+    unit = f" {entry['unit']}" if entry.get("unit") not in (None, "1") else ""
+    where = " ".join((entry.get("where") or "").split())
     return row(
         "expectations",
         metric=metric,
         unit=entry.get("unit") or unit_of(metric),
-        demand=_demand(entry, bound("at_least", "lower"), bound("at_most", "upper")),
-        case="",
-        label="",
+        demand=f"{entry.get('metric')} {signs}{unit}" + (f" where {where}" if where else ""),
         answer="unknown",
-        value=None,
         reference=entry.get("value"),
-        lower=bound("at_least", "lower"),
-        upper=bound("at_most", "upper"),
-        text="",
-        to_decide="",
+        lower=lower,
+        upper=upper,
+        **dict.fromkeys(("case", "label", "text", "to_decide"), ""),
     )
 
 
@@ -231,14 +229,6 @@ def measured(metric: str, point: Row, tree: Row | None, unit: str) -> Estimate |
     return value.times(factor) if factor and value and math.isfinite(value.value) else None
 
 
-def _demand(entry: Mapping[str, Any], lower: float | None, upper: float | None) -> str:
-    bounds = [("≥", lower), ("≤", upper)]
-    demands = " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if bound is not None)
-    unit = f" {entry['unit']}" if entry.get("unit") not in (None, "1") else ""
-    where = " ".join((entry.get("where") or "").split())
-    return f"{entry.get('metric')} {demands}{unit}" + (f" where {where}" if where else "")
-
-
 LEAST, ALONE = 0.05, 0.10  # of the value: a bound is not nearer; the second where there is no interval
 REACH = 1 + math.sqrt(2.0)  # intervals: two runs differ by 1.4, and all of the second one's is to hold
 _KEPT = {"step_s": +1, "efficiency": -1, "loss_last": +1}  # metrics, and on which side they get worse
@@ -267,10 +257,18 @@ def references(points: Sequence[Row], merits: Sequence[Row] = ()) -> tuple[Refer
     and `ALONE` of it where there is no interval.
     """
     names = case_names(points)
-    of_case = grouped(merits, lambda merit: merit.case)
-    return tuple(
-        found for point in points for found in _of_case(point, names[point.case], of_case.get(point.case, []))
-    )
+    of_case, found = grouped(merits, lambda merit: merit.case), []
+    for point in points:
+        name = names[point.case]
+        for metric, worse in _KEPT.items():
+            known = measured(metric, point, None, unit_of(metric))
+            if known is not None and not (metric == "efficiency" and point.base):
+                found.append(bounded(name, metric, known, worse, unit_of(metric)))
+        for merit in of_case.get(point.case, []):
+            if merit.better and (merit.value.value or merit.launches > 1):  # of one zero nothing is known
+                worse = 1 if merit.better == "lower" else -1
+                found.append(bounded(name, merit.figure, merit.value, worse, merit.unit))
+    return tuple(found)
 
 
 def case_names(points: Sequence[Row]) -> dict[str, str]:
@@ -279,33 +277,14 @@ def case_names(points: Sequence[Row]) -> dict[str, str]:
     return {point.case: point.label if labels[point.label] == 1 else point.case for point in points}
 
 
-def _of_case(point: Row, name: str, merits: Sequence[Row]) -> Iterator[Reference]:
-    for metric, worse in _KEPT.items():
-        unit = unit_of(metric)
-        known = measured(metric, point, None, unit)
-        if known is not None and not (metric == "efficiency" and point.base):
-            yield bounded(name, metric, known, worse, unit)
-    for merit in merits:
-        if merit.better and (merit.value.value or merit.launches > 1):  # of one zero nothing is known
-            worse = 1 if merit.better == "lower" else -1
-            yield bounded(name, merit.figure, merit.value, worse, merit.unit)
-
-
 def bounded(name: str, metric: str, known: Estimate, worse: int, unit: str) -> Reference:
     """Return a value with its bound on the side, +1 or -1, on which it would be worse."""
-    far = ALONE * abs(known.value)
-    end = known.high if worse > 0 else known.low
+    far, end = ALONE * abs(known.value), known.high if worse > 0 else known.low
     if end is not None:
         far = max(REACH * abs(end - known.value), LEAST * abs(known.value))
-    bound = _rounded(known.value + worse * far)
-    return Reference(
-        case=name,
-        metric=metric,
-        value=_rounded(known.value),
-        lower=bound if worse < 0 else None,
-        upper=bound if worse > 0 else None,
-        unit=unit,
-    )
+    value, bound = (float(f"{each:.4g}") for each in (known.value, known.value + worse * far))
+    lower, upper = (bound, None) if worse < 0 else (None, bound)
+    return Reference(case=name, metric=metric, value=value, lower=lower, upper=upper, unit=unit)
 
 
 def about(run: Run, entry: Mapping[str, Any]) -> list[str]:
@@ -323,7 +302,7 @@ def about(run: Run, entry: Mapping[str, Any]) -> list[str]:
 
 def with_cases(run: Run, entries: Sequence[Mapping[str, Any]], places: Sequence[str]) -> list[dict[str, Any]]:
     """Return entries of a file with the cases that each is about; `places` say where each was written."""
-    found, known = [], [*METRICS, *dict.fromkeys(_figure_names(run))]
+    found, known = [], [*METRICS, *_figure_names(run)]
     for entry, written in zip(entries, places, strict=True):
         if (metric := str(entry["metric"])) not in known:
             near = difflib.get_close_matches(metric, known, n=1)
@@ -351,10 +330,6 @@ def _names(run: Run, planned: Mapping[str, Any]) -> dict[str, Any]:
     }
     params = planned.get("workload", {}).get("params", {})
     return {**here, **clear, **planned, **{name: numeric(value) for name, value in params.items()}}
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.4g}")
 
 
 # The verdict on a series
@@ -450,7 +425,9 @@ def _loss(of_case: Mapping[str, Sequence[Row]], launches: int, round_s: float) -
     beyond = {**shares, "scaling": _of_typical_ranks(lost_time, ranks)}
     cause, second = sorted(beyond, key=lambda name: -beyond[name])[:2]
     share = getattr(lost_time, cause)
-    slow_steps = any(_gained(tree) for tree in of_case["efficiency"][:1])
+    slow_steps = any(
+        tree.computation and tree.computation.value > 1 + _GAINED for tree in of_case["efficiency"][:1]
+    )
     if share.value < SMALL:
         return {"cause": "", "share": share, "slow_steps": slow_steps, "firm": True}
     of_axis = [(getattr(each, cause) or each.parallel, each.axis) for each in axes if cause in _OF_AXES]
@@ -469,10 +446,6 @@ def _loss(of_case: Mapping[str, Sequence[Row]], launches: int, round_s: float) -
     if getattr(lost_time, second).value >= SMALL:
         facts |= {"second": second, "second_share": getattr(lost_time, second)}
     return facts | {"cause_to_decide": messages.rounds_needed(rounds, round_s) if rounds else ""}
-
-
-def _gained(tree: Row) -> bool:
-    return bool(tree.computation and tree.computation.value > 1 + _GAINED)
 
 
 def _of_typical_ranks(lost_time: Row, ranks: Sequence[Row]) -> float:

@@ -22,7 +22,7 @@ from pscale.analysis import scaling
 from pscale.analysis.columns import Row, row
 from pscale.analysis.contrasts import command_of, labels_of, work_of
 from pscale.analysis.difference import Answer, answer_of, slope
-from pscale.analysis.frames import KINDS, Run
+from pscale.analysis.frames import KINDS, Run, grouped
 from pscale.analysis.settings import environment, machine
 from pscale.analysis.stats import Estimate, Sample, student_quantile
 from pscale.analysis.text import duration_3
@@ -90,9 +90,7 @@ def is_worse(case: Row) -> bool:
 
 def suite_history(history: History, relevant: float = RELEVANT) -> SuiteHistory:
     """Return what is known of every case; `relevant` is the least change that has to be seen to say none."""
-    by_label: dict[str, list[Entry]] = {}
-    for entry in history.entries:
-        by_label.setdefault(entry.label, []).append(entry)
+    by_label = grouped(history.entries, lambda entry: entry.label)
     accepted = {each.label: each for each in history.acceptances}
     histories = [case_history(entries, accepted.get(label), relevant) for label, entries in by_label.items()]
     return SuiteHistory(
@@ -120,8 +118,15 @@ def case_history(entries: Sequence[Entry], accepted: Acceptance | None, relevant
     places = [change.at for change in steps]
     noise = estimate_noise(series, places) if len(entries) >= FEWEST else None
     levels = _levels(series.values, places)
-    first = _accepted_place(entries, accepted)
-    errors = np.array([0.0 if entry.paces else _error(entry.steps) for entry in entries])
+    runs = [entry.run for entry in entries]
+    first = runs.index(accepted.accepted) if accepted is not None and accepted.accepted in runs else None
+    single = [bool(entry.paces) or len(entry.steps) < 2 for entry in entries]  # no standard error of a mean
+    errors = np.array(
+        [
+            0.0 if alone else float(np.std(entry.steps, ddof=1)) / math.sqrt(len(entry.steps))
+            for alone, entry in zip(single, entries, strict=True)
+        ]
+    )
     judged = _Judged(levels, noise, first, errors)
     newest, named = levels[-1], {"case": entries[-1].case, "label": entries[-1].label}
     changes = [
@@ -141,7 +146,7 @@ def case_history(entries: Sequence[Entry], accepted: Acceptance | None, relevant
     history = row(
         "histories",
         **named,
-        runs=[entry.run for entry in entries],
+        runs=runs,
         steps_s=np.exp(series.values).tolist(),
         levels=levels,
         step_s=newest.step_s,
@@ -153,11 +158,6 @@ def case_history(entries: Sequence[Entry], accepted: Acceptance | None, relevant
         **_answer(judged, series.values, relevant),
     )
     return CaseHistory(row=history, changes=changes, counters=counters)
-
-
-def _error(steps: Sequence[float]) -> float:
-    """Return the standard error of the mean of a run's launches; 0 of one, which tells none."""
-    return float(np.std(steps, ddof=1)) / math.sqrt(len(steps)) if len(steps) > 1 else 0.0
 
 
 def _at_one_pace(entries: Sequence[Entry], causes: Causes) -> Series:
@@ -301,26 +301,22 @@ class _Judged:
         return math.sqrt(sum(float(each.mean()) / len(each) for each in squares))
 
 
-def _accepted_place(entries: Sequence[Entry], accepted: Acceptance | None) -> int | None:
-    runs = [entry.run for entry in entries]
-    return runs.index(accepted.accepted) if accepted is not None and accepted.accepted in runs else None
-
-
 def _grown(entries: Sequence[Entry]) -> dict[str, Any]:
     """Return the first counter of the newest run that is above its least, and how many others are."""
     every = {id(entry.counters): entry.counters for entry in entries}.values()
     newest = entries[-1].counters
     least = {name: min(counters.get(name, value) for counters in every) for name, value in newest.items()}
     grown = [name for name, value in newest.items() if value > least[name]]
-    if not grown:
-        return {}
-    name = grown[0]
-    return {
-        "counter": name,
-        "counter_before": least[name],
-        "counter_after": newest[name],
-        "counters_more": len(grown) - 1,
-    }
+    return (
+        {
+            "counter": name,
+            "counter_before": least[name],
+            "counter_after": newest[name],
+            "counters_more": len(grown) - 1,
+        }
+        if (name := next(iter(grown), ""))
+        else {}
+    )
 
 
 def _answer(judged: _Judged, values: Vector, relevant: float) -> dict[str, Any]:
@@ -349,31 +345,20 @@ def _answer(judged: _Judged, values: Vector, relevant: float) -> dict[str, Any]:
 def _lone(newest: Level, values: Vector, noise: Noise, relevant: float) -> float:
     """Return by how much the newest run alone is slower than its level; 0 where that is not worth a word."""
     before = values[newest.start : -1]
-    if not len(before):
-        return 0.0
-    apart = float(values[-1] - before.mean())
-    above = apart > _ALONE * noise.error(1, len(before)) and apart > math.log1p(relevant)
+    apart = float(values[-1] - before.mean()) if len(before) else 0.0
+    above = apart > math.log1p(relevant) and apart > _ALONE * noise.error(1, len(before))
     return math.expm1(apart) if above else 0.0
 
 
 def _counter_changes(entries: Sequence[Entry], causes: Causes) -> Iterator[Row]:
     """Yield every change of a counter from a run to the next."""
     for place, (one, other) in enumerate(pairwise(entries), start=1):
-        if one.counters is other.counters:
-            continue
-        for counter in {**one.counters, **other.counters}:
+        names = {**one.counters, **other.counters} if one.counters is not other.counters else ()
+        for counter in names:
             before, after = one.counters.get(counter), other.counters.get(counter)
             if before != after:
-                yield row(
-                    "counter_changes",
-                    case=other.case,
-                    label=other.label,
-                    run=other.run,
-                    counter=counter,
-                    before=before,
-                    after=after,
-                    cause=causes.at(place),
-                )
+                known = {"case": other.case, "label": other.label, "run": other.run, "counter": counter}
+                yield row("counter_changes", **known, before=before, after=after, cause=causes.at(place))
 
 
 def _parts(entries: Sequence[Entry], before: Level, after: Level) -> str:
@@ -445,6 +430,8 @@ def _entry(run: Run, case: str, label: str, times: Sample) -> Entry:
     )
     environment_of_case = {**environment(of_case), **dict(machine(of_case))}
     begun = run.cases["started_unix_s"].min()  # of the run: its cases stay in the order of the suite
+    commit = environment_of_case.get("git.commit", "")[:12]
+    dirty = bool(commit) and environment_of_case.get("git.dirty") == "true"  # files differ from it
     program = command_of(run, case)
     step = [value for name, value in work_of(run, case).items() if name not in program]
     work = ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in step)
@@ -458,7 +445,7 @@ def _entry(run: Run, case: str, label: str, times: Sample) -> Entry:
         levels=_rounded(times.levels if times.paces else ()),
         paces=_rounded(times.paces if times.levels else ()),
         times_s=_times(of_case, case, times.value),
-        code=_code(environment_of_case),
+        code=commit + " with changes" * dirty,
         fingerprint=dict(_fingerprint(environment_of_case)) | {"case": case},
         counters=dict(_counters(of_case, case)),
     )
@@ -517,12 +504,6 @@ def _fingerprint(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
                 yield short, value
         elif group == "environment" and rest.startswith(_COMMUNICATING):
             yield rest, value
-
-
-def _code(values: Mapping[str, str]) -> str:
-    """Return the commit, and whether files differ from it."""
-    commit = values.get("git.commit", "")[:12]
-    return f"{commit} with changes" if commit and values.get("git.dirty") == "true" else commit
 
 
 # Where the level of a series of runs changes
