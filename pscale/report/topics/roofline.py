@@ -48,25 +48,17 @@ def tables(findings: Findings) -> Iterator[Table]:
     if not found:
         return
     columns = (
-        "phase",
-        Column("kernels", get=_name),
-        Column("of time", get="time_share", bar=True),
+        *("phase", Column("kernels", get=_name), Column("of time", get="time_share", bar=True)),
         Column("FLOPs", text.rate, wide=True, get=lambda each: each.flops if each.bytes else None),
         Column("bytes", text.size_of, wide=True, get=lambda each: each.bytes or None),
-        Column("FLOP/B", text.number_3, get="intensity"),
-        Column("GFLOP/s", get="gflops"),
-        Column("GB/s", text.number_3, get="gb_s"),
-        Column("roof", get="roof_gflops"),
+        *(Column("FLOP/B", text.number_3, get="intensity"), Column("GFLOP/s", get="gflops")),
+        *(Column("GB/s", text.number_3, get="gb_s"), Column("roof", get="roof_gflops")),
         Column("of roof", text.percent_0, get="roof_share"),
         Column("bound", get=lambda each: each.bound or None),
     )
-    yield from listed(
-        "Roofline of the largest case (per rank)",
-        [each for each in found if each.time_share >= _LISTED],
-        columns,
-        caption=" ".join((*_sentences(found), _definitions(findings, found[0]))),
-        filled=True,
-    )
+    rows = [each for each in found if each.time_share >= _LISTED]
+    caption = " ".join((*_sentences(found), _definitions(findings, found[0])))
+    yield from listed("Roofline of the largest case (per rank)", rows, columns, caption=caption, filled=True)
 
 
 def _definitions(findings: Findings, first: Row) -> str:

@@ -11,9 +11,10 @@ import numpy as np
 from pscale.analysis import messages, text
 from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
+from pscale.analysis.frames import grouped
 from pscale.analysis.steps import cells
 from pscale.analysis.timeline import kinds_of
-from pscale.report.blocks import MOST_ROWS, Block, Context, Topic, TopicFigure, picture, show
+from pscale.report.blocks import MOST_ROWS, Block, Context, Topic, TopicFigure, show, with_picture
 from pscale.report.figure_style import (
     CLIPPED,
     MAP,
@@ -53,23 +54,17 @@ def _ranked(findings: Findings) -> bool:
 
 def _times(findings: Findings) -> Iterator[Table]:
     """Yield every phase's kinds of time by case."""
-    kinds = [kind for kind in _KINDS if any(getattr(time, f"{kind}_s") for time in findings.rows("phases"))]
+    rows = findings.rows("phases")
+    kinds = [kind for kind in _KINDS if any(getattr(time, f"{kind}_s") for time in rows)]
     columns: Columns = (
-        CASE,
-        "phase",
-        Column("of step", get="share", bar=True),
+        *(CASE, "phase", Column("of step", get="share", bar=True)),
         *(Column(text.KINDS.get(kind, kind), get=f"{kind}_s") for kind in kinds),
     )
     hidden = (
         "hidden: communication that overlaps compute; overlapping calls are summed; not part of the step time"
     )
-    return listed(
-        "Time by phase and kind (per step, mean over ranks)",
-        findings.rows("phases"),
-        columns,
-        caption=hidden if "hidden" in kinds else "",
-        grouped=True,
-    )
+    title = "Time by phase and kind (per step, mean over ranks)"
+    return listed(title, rows, columns, caption=hidden * ("hidden" in kinds), grouped=True)
 
 
 def breakdown_figure(findings: Findings) -> Figure | None:
@@ -79,16 +74,12 @@ def breakdown_figure(findings: Findings) -> Figure | None:
     if _ranked(findings):
         return None
     of_case = findings.by_case("phases")
-    measured = {
-        name: known
-        for name, points in findings.series.items()
-        if (known := [point for point in points if point.case in of_case])
-    }
-    groups = [*measured.items()]
-    if sum(map(len, measured.values())) > _MOST_BARS:
-        groups = [(name, [*dict.fromkeys((points[0], points[-1]))]) for name, points in groups][
-            : _MOST_BARS // 2
-        ]
+    series = ((name, [row for row in rows if row.case in of_case]) for name, rows in findings.series.items())
+    every = [(name, points) for name, points in series if points]
+    groups = every
+    if sum(len(points) for _, points in every) > _MOST_BARS:
+        ends = [(name, [*dict.fromkeys((points[0], points[-1]))]) for name, points in every]
+        groups = ends[: _MOST_BARS // 2]
     rows = sum(len(points) for _, points in groups)
     if not rows:
         return None
@@ -99,7 +90,7 @@ def breakdown_figure(findings: Findings) -> Figure | None:
     above, axes = figure.subplots(2, 1, height_ratios=(legend, bars))
     _legend(above, colours)
     _bars(axes, groups, colours, of_case)
-    drawing.count_drawn(figure, len(groups), len(measured), "series")
+    drawing.count_drawn(figure, len(groups), len(every), "series")
     if rows < len(of_case):
         axes.set_title("smallest and largest case of each series", fontsize=sized(8.5), color=QUIET)
     return figure
@@ -110,18 +101,16 @@ def _colours(phases: Sequence[Row]) -> dict[Part, Colour | str]:
     from pscale.report import drawing
 
     compute = of_phases(time.phase for time in phases)
-    names = dict.fromkeys(time.phase for time in phases)
     seen = {
-        (kind, time.phase)
+        (kind, time.phase): None
         for kind in _DRAWN
         for time in phases
         if getattr(time, f"{kind}_s") > _VISIBLE * time.step_s
     }
+    order = [*dict.fromkeys(time.phase for time in phases)]
     return {
         (kind, phase): compute[phase] if kind == "compute" else drawing.shade(kind, phase)
-        for kind in _DRAWN
-        for phase in names
-        if (kind, phase) in seen
+        for kind, phase in sorted(seen, key=lambda part: (_DRAWN.index(part[0]), order.index(part[1])))
     }
 
 
@@ -134,11 +123,23 @@ def _bars(
     for at, series in heads.items():
         name = wrapped(series, 90, most=1) or "unnamed"
         axes.text(0, at, name, fontweight="bold", va="center", ha="left")
-    drawing.stacked(axes, {at: [*_lengths(point, colours, times[point.case])] for at, point in rows.items()})
+
+    def parts(point: Row) -> Iterator[drawing.Part]:
+        by_phase = {time.phase: time for time in times[point.case]}
+        for (kind, phase), colour in colours.items():
+            if time := by_phase.get(phase):
+                time_s = getattr(time, f"{kind}_s")
+                share, said = time_s / time.step_s, text.duration_3(time_s)
+                words = f"{point.label}: {text.KINDS.get(kind, kind)} in {phase}, {said}"
+                hint = f"{words}, {text.percent(share)} of the step"
+                yield drawing.Part(share, colour, hint, point.case, said)
+
+    drawing.stacked(axes, {at: [*parts(point)] for at, point in rows.items()})
+    names = [messages.size(point) + ", injected" * bool(point.injected) for point in rows.values()]
     for at, point in rows.items():
         where = {"transform": axes.get_yaxis_transform(), "ha": "left"}
         drawing.write_beside(axes, 1.012, at, text.duration_3(times[point.case][0].step_s), **where)
-    axes.set_yticks(list(rows), [_name(point) for point in rows.values()])
+    axes.set_yticks(list(rows), names)
     axes.set_ylim(len(rows) + len(heads) - 0.4, -0.6)
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
@@ -147,49 +148,26 @@ def _bars(
     axes.text(1.012, 1.0, "mean step", fontsize=sized(8.5), **above)
 
 
-def _lengths(
-    point: Row, colours: Mapping[Part, Colour | str], times: Sequence[Row]
-) -> Iterator[drawing.Part]:
-    from pscale.report import drawing
-
-    by_phase = {time.phase: time for time in times}
-    for (kind, phase), colour in colours.items():
-        if time := by_phase.get(phase):
-            time_s = getattr(time, f"{kind}_s")
-            share = time_s / time.step_s
-            said = f"{point.label}: {text.KINDS.get(kind, kind)} in {phase}, "
-            said += f"{text.duration_3(time_s)}, {text.percent(share)} of the step"
-            yield drawing.Part(share, colour, said, point.case, text.duration_3(time_s))
-
-
 def _legend(axes: Axes, colours: Mapping[Part, Colour | str]) -> None:
     """Put the kinds side by side, each with its phases in the order of the bars."""
     from matplotlib.legend import Legend
     from matplotlib.patches import Patch
 
     axes.set_axis_off()
-    columns = {kind: [part for part in colours if part[0] == kind] for kind in _DRAWN}
-    for place, (kind, parts) in enumerate((kind, parts) for kind, parts in columns.items() if parts):
+    columns = grouped(colours, lambda part: part[0])
+    look: dict[str, Any] = {"alignment": "left", "loc": "upper left", "borderaxespad": 0, "borderpad": 0}
+    look |= {"handlelength": 1.0, "handleheight": 0.9, "labelspacing": 0.25}
+    for place, (kind, parts) in enumerate(columns.items()):
         legend = Legend(
             axes,
             [Patch(color=colours[part]) for part in parts],
             [phase for _, phase in parts],
             title=text.KINDS.get(kind, kind),
             title_fontproperties={"weight": "bold"},
-            alignment="left",
-            loc="upper left",
             bbox_to_anchor=((_NARROW if narrow() else _COLUMN) * place, 1.0),
-            borderaxespad=0,
-            borderpad=0,
-            handlelength=1.0,
-            handleheight=0.9,
-            labelspacing=0.25,
+            **look,
         )
         axes.add_artist(legend)
-
-
-def _name(point: Row) -> str:
-    return messages.size(point) + (", injected" if point.injected else "")
 
 
 PHASES = Topic(
@@ -234,7 +212,7 @@ _bubbles = show(
 def _timelines(context: Context) -> Sequence[Block]:
     """Return timelines, then bubbles predicted and measured."""
     ranks = context.listings(_kinds_by_rank(context.findings), "timeline-ranks", "timeline", most=MOST_ROWS)
-    drawn = picture(context, PIPELINE.figure, ranks) or ranks
+    drawn = with_picture(context, PIPELINE.figure, ranks)
     return [*drawn, *context.listings(_bubbles(context.findings), "bubbles", "bubbles")]
 
 
@@ -324,21 +302,20 @@ def _late_ranks(findings: Findings) -> Iterator[Table]:
 
     Then those that the others wait for.
     """
-    if findings.side_by_side and len({rank.case for rank in findings.rows("ranks")}) > _VARIANTS:
+    of_case = findings.by_case("ranks")
+    if findings.side_by_side and len(of_case) > _VARIANTS:
         return
     columns = (
-        CASE,
-        "rank",
-        Column(get="host", fold=True),
-        Column("compute", text.duration, get="compute_s"),
-        Column("above median", get="excess"),
-        Column("most in", get="phase"),
-        Column("wait", text.duration, get=_known("wait_s")),
+        *(CASE, "rank", Column(get="host", fold=True)),
+        *(Column("compute", text.duration, get="compute_s"), Column("above median", get="excess")),
+        *(Column("most in", get="phase"), Column("wait", text.duration, get=_known("wait_s"))),
         Column("transfer", text.duration, wide=True, get=_known("transfer_s")),
         Column(text.WAIT_OR_TRANSFER, text.duration, get=lambda rank: rank.wait_or_transfer_s or None),
         Column("unaccounted", text.percent_2, wide=True, get="unaccounted"),
     )
-    yield from listed("Slowest ranks (per step)", _of_largest(findings), columns, filled=True)
+    largest = ([row.case for row in rows if row.case in of_case][-1:] for rows in findings.series.values())
+    slowest = [row for cases in largest for case in cases for row in of_case[case]]
+    yield from listed("Slowest ranks (per step)", slowest, columns, filled=True)
 
     def late_steps(each: Row) -> Written:
         return Written(each.late_steps, f"{each.late_steps} of {each.steps} steps")
@@ -347,23 +324,13 @@ def _late_ranks(findings: Findings) -> Iterator[Table]:
         "Ranks that the others wait for",
         findings.rows("stragglers")[:_LATE],
         (
-            *columns[:3],
-            Column("of the step", get="step_share"),
-            Column("of all wait", get="wait_share"),
+            *(*columns[:3], Column("of the step", get="step_share"), Column("of all wait", get="wait_share")),
             Column("late in", str, get=late_steps),
-            Column("late by", get="late_s"),
-            Column("most in", get="phase"),
+            *(Column("late by", get="late_s"), Column("most in", get="phase")),
         ),
         caption="of the step: mean wait of each other rank for this one",
         files=("stragglers",),
     )
-
-
-def _of_largest(findings: Findings) -> Iterator[Row]:
-    of_case = findings.by_case("ranks")
-    for points in findings.series.values():
-        measured = [point.case for point in points if point.case in of_case]
-        yield from of_case[measured[-1]] if measured else ()
 
 
 def _waiting(context: Context) -> Sequence[Block]:
@@ -372,7 +339,7 @@ def _waiting(context: Context) -> Sequence[Block]:
     blocks: list[Block] = []
     if findings.wait["rank"].max() > 0:
         by_rank = context.listings(_waits_by_rank(findings), "wait-by-rank", "wait", most=MOST_ROWS)
-        blocks += picture(context, WAITS.figure, by_rank) or by_rank
+        blocks += with_picture(context, WAITS.figure, by_rank)
     return [*blocks, *context.listings(_late_ranks(findings), "ranks", "ranks")]
 
 
