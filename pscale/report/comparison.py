@@ -17,7 +17,7 @@ from pscale.analysis.contrasts import Comparison
 from pscale.analysis.frames import records
 from pscale.analysis.history import SuiteHistory, is_worse
 from pscale.analysis.stats import Estimate
-from pscale.report.blocks import Block, Headlines, Listing, Picture, Section, Words
+from pscale.report.blocks import Headlines, Listing, Picture, Section, Words
 from pscale.report.figure_style import BAD, INK, QUIET, mark, sized, vector
 from pscale.report.table import CASE, Column, Table, Tone, listed, print_list, print_table
 
@@ -212,12 +212,12 @@ def history_sheet(history: SuiteHistory) -> Sheet:
         "course: each block is the slowest of some runs; ▄ is the median, "
         f"one block higher is {_PER_BLOCK:.0%} more"
     )
-    exact = "of a step; exact, so any change is certain"
     tables = (
         ("Cases", history.cases, _CASES, course),
         ("Changes of step times", history.changes, _LEVELS, ""),
-        ("Changes of counters", history.counters, _COUNTERS, exact),
+        ("Changes of counters", history.counters, _COUNTERS, "of a step; exact, so any change is certain"),
     )
+    how: dict[str, Any] = {"filled": True, "tone": _tone, "case": lambda row: text.clean(row.label)}
     cases = frame("histories", history.cases, {}).drop(columns=["runs", *SERIES["histories"]])
     return Sheet(
         sides={},
@@ -226,15 +226,7 @@ def history_sheet(history: SuiteHistory) -> Sheet:
         tables=[
             table
             for title, rows, columns, caption in tables
-            for table in listed(
-                title,
-                rows,
-                columns,
-                caption=caption,
-                filled=True,
-                tone=_tone,
-                case=lambda row: text.clean(row.label),
-            )
+            for table in listed(title, rows, columns, caption=caption, **how)
         ],
         notes=[*messages.history_notes(history)],
         rows=cases.assign(text=[messages.case_history(case) for case in history.cases]),
@@ -287,26 +279,22 @@ def render_history(history: SuiteHistory) -> str:
     )
     open_ = [case for case in history.cases if is_worse(case) or case.answer == "undecided"]
     lines = tuple((case.label, messages.case_history(case)) for case in open_)
-    verdict: Block = Headlines(warning="", lines=(("", sheet.headline),), more=lines)
-    lead = _LEAD
-    if len(history.cases) > _MOST_DRAWN:
+    lead, drawn = _LEAD, history.cases[:_MOST_DRAWN]
+    if len(history.cases) > len(drawn):
         lead += f" {_MOST_DRAWN} of {len(history.cases):,} cases are drawn; the tables have all."
-    listings: list[Block] = [
-        Listing(
-            name=f"history-{place}",
-            table=table,
-            folded=len(table.rows) > _OPEN,
-        )
+    tables = [
+        Listing(name=f"history-{place}", table=table, folded=len(table.rows) > _OPEN)
         for place, table in enumerate(sheet.tables)
     ]
+    verdict = Headlines(warning="", lines=(("", sheet.headline),), more=lines)
+    pictures = [_picture(case, place, history.changes) for place, case in enumerate(drawn)]
+    notes = [Words(title="Notes", lines=tuple(sheet.notes))] * bool(sheet.notes)
     sections = [
         Section(name="verdict", title="Verdict", lead="", blocks=[verdict]),
-        Section(name="course", title="Step times", lead=lead, blocks=_pictures(history)),
-        Section(name="changes", title="Changes", lead="", blocks=listings),
+        Section(name="course", title="Step times", lead=lead, blocks=pictures),
+        Section(name="changes", title="Changes", lead="", blocks=tables),
+        Section(name="notes", title="Notes", lead="", blocks=notes),
     ]
-    if sheet.notes:
-        words = Words(title="Notes", lines=tuple(sheet.notes))
-        sections.append(Section(name="notes", title="Notes", lead="", blocks=[words]))
     labels = {text.clean(case.label): case.label for case in history.cases}
     return render(head, [section for section in sections if section.blocks], labels)
 
@@ -317,17 +305,10 @@ _LEAD = (
 )
 
 
-def _pictures(history: SuiteHistory) -> list[Block]:
-    shown = history.cases[:_MOST_DRAWN]
-    return [
-        _picture(case, place, {each.run: each.cause for each in history.changes if each.label == case.label})
-        for place, case in enumerate(shown)
-    ]
-
-
-def _picture(case: Row, place: int, causes: Mapping[str, str]) -> Picture:
+def _picture(case: Row, place: int, changes: Sequence[Row]) -> Picture:
     from pscale.report import drawing
 
+    causes = {each.run: each.cause for each in changes if each.label == case.label}
     with drawing.styled():
         figure = drawing.canvas(9.2, 2.4, "")
         _draw(figure.subplots(), case, causes)

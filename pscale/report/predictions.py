@@ -87,26 +87,20 @@ def _factors(outlook: Outlook) -> Iterator[Table]:
 
 
 def _training(outlook: Outlook, goal: float, price: float | None) -> Iterator[Table]:
-    def hours(row: Row) -> Written:
-        return _between(training_hours(row, goal), _days)
-
-    def cost(row: Row) -> Written:
-        return _between(training_hours(row, goal).times((price or 0.0) * row.ranks), text.rate)
+    def between(row: Row, factor: float, write: Callable[[float], str]) -> Written:
+        value = training_hours(row, goal).times(factor)
+        bounds = _bounds(value, write)
+        return Written(value.value, f"{write(value.value)} [{bounds.text}]" if bounds else write(value.value))
 
     priced = price is not None
     columns = (
         Column("case", fold=True, get=lambda row: f"{row.label}{'*' * row.unchecked}"),
-        Column("time", str, get=hours),
-        *[Column("cost", str, get=cost)] * priced,
+        Column("time", str, get=lambda row: between(row, 1.0, _days)),
+        *[Column("cost", str, get=lambda row: between(row, (price or 0.0) * row.ranks, text.rate))] * priced,
     )
     caption = "; ".join([*[f"cost at {price:g} per rank-hour"] * priced, *_mark(outlook)])
     title = f"Training on {goal / 1e9:,.6g} billion tokens"
     yield from listed(title, outlook.rows, columns, caption=caption)
-
-
-def _between(value: Estimate, write: Callable[[float], str]) -> Written:
-    bounds = _bounds(value, write)
-    return Written(value.value, f"{write(value.value)} [{bounds.text}]" if bounds else write(value.value))
 
 
 def _days(hours: float) -> str:
@@ -179,35 +173,14 @@ def _sections(
     outlook: Outlook, drawn: Mapping[str, Vector], goal: float | None, price: float | None
 ) -> Iterator[Section]:
     found = [*tables(outlook, goal, price)]
-    steps = _listing("steps", found[0])
     picture = Picture(
         name="fan",
         title="Step by size" if _by_size(outlook) else "Step by case",
         description="The predicted step of every case, where so many ranks were checked with the interval of "
         "90% of launches, and measured launches.",
         vector=drawn["fan"],
-        data=(steps,),
+        data=(Listing(name="steps", table=found[0]),),
     )
-    yield Section(
-        name="findings",
-        title="In short",
-        lead="",
-        blocks=[_tiles(outlook), Words(title="", lines=tuple(_firsts(outlook)))],
-    )
-    yield Section(
-        name="steps",
-        title="Predicted steps",
-        lead="How long a step takes, and where its time goes.",
-        blocks=[picture],
-    )
-    others = found[1:]
-    if outlook.base:
-        yield Section(
-            name="efficiency",
-            title="Efficiency by size",
-            lead="Each factor is the share of time that is not lost to its cause.",
-            blocks=[_listing("efficiency", replace(others.pop(0), title="Factors"))],
-        )
     timeline = Picture(
         name="timeline",
         title="One step of some ranks",
@@ -215,17 +188,26 @@ def _sections(
         "ranks.",
         vector=drawn["timeline"],
     )
-    yield Section(name="timeline", title="Timeline", lead="One step, drawn at random.", blocks=[timeline])
-    for table in others:
-        yield Section(name="training", title="Time to train", lead="", blocks=[_listing("training", table)])
-    blocks: list[Block] = [Words(title="", lines=outlook.trust)]
-    if notes := tuple(_notes(outlook)):
-        blocks.append(Words(title="Notes", lines=notes))
-    yield Section(name="trust", title="Accuracy", lead="", blocks=blocks)
-
-
-def _listing(name: str, table: Table) -> Listing:
-    return Listing(name=name, table=table)
+    others = found[1:]
+    factors = [replace(others.pop(0), title="Factors")] if outlook.base else []
+    notes = tuple(_notes(outlook))
+    firsts = Words(title="", lines=tuple(_firsts(outlook)))
+    trust: list[Block] = [Words(title="", lines=outlook.trust)]
+    trust += [Words(title="Notes", lines=notes)] * bool(notes)
+    sections: list[tuple[str, str, str, Sequence[Block]]] = [
+        ("findings", "In short", "", [_tiles(outlook), firsts]),
+        ("steps", "Predicted steps", "How long a step takes, and where its time goes.", [picture]),
+        (
+            "efficiency",
+            "Efficiency by size",
+            "Each factor is the share of time that is not lost to its cause.",
+            [Listing(name="efficiency", table=table) for table in factors],
+        ),
+        ("timeline", "Timeline", "One step, drawn at random.", [timeline]),
+        ("training", "Time to train", "", [Listing(name="training", table=table) for table in others]),
+        ("trust", "Accuracy", "", trust),
+    ]
+    yield from (Section(*section) for section in sections if section[3])
 
 
 def _tiles(outlook: Outlook) -> Tiles:

@@ -13,7 +13,7 @@ from pscale.analysis.findings import Findings
 from pscale.analysis.frames import grouped
 from pscale.report.blocks import Topic, TopicFigure, show
 from pscale.report.figure_style import CAUSES, INK, KINDS, QUIET, Colour, describe, mark, sized, wrapped
-from pscale.report.table import CASE, Column, Columns, Table, Written, listed
+from pscale.report.table import CASE, Column, Columns, Table, Tone, Written, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,29 +49,26 @@ def ranking(findings: Findings) -> Iterator[Table]:
         Column("step", text.duration, get=lambda plan: findings.case(plan.case).step_s),
         Column("× fastest", get="ratio"),
         Column(
-            "95% interval",
-            text.ratio_interval,
-            interval=True,
-            get=lambda plan: plan.ratio if plan.answer else "",
+            "95% interval", text.ratio_interval, interval=True, get=lambda plan: plan.answer and plan.ratio
         ),
         Column("exchange", text.percent_0, wide=True, get="exchange"),
         Column("bubble", text.percent_0, wide=True, get=lambda plan: plan.bubble or None),
         *(Column(name, text.percent_0, wide=True, get=name) for name in ("wait", "compute")),
         Column("copies", text.percent_0, wide=True, get=lambda plan: plan.copies or None),
-        Column("largest loss", get=_loss),
-        Column("to decide", fold=True, get=lambda plan: messages.need(plan) or None),
+        *(Column("largest loss", get=_loss), Column("to decide", fold=True, get=_need)),
     )
     groups = grouped(findings.rows("ranking"), lambda plan: plan.group)
     for group, plans in groups.items():
         title = "Which plan is fastest" + (f": {text.clean(group)}" if group and len(groups) > 1 else "")
-        yield from listed(
-            title,
-            plans,
-            columns,
-            caption=_caption(plans),
-            tone=lambda plan: "pending" if plan.answer == "undecided" else "good" if plan.place == 1 else "",
-            filled=True,
-        )
+        yield from listed(title, plans, columns, caption=_caption(plans), tone=_plan_tone, filled=True)
+
+
+def _plan_tone(plan: Row) -> Tone:
+    return "pending" if plan.answer == "undecided" else "good" if plan.place == 1 else ""
+
+
+def _need(plan: Row) -> str | None:
+    return messages.need(plan) or None
 
 
 def _caption(plans: Sequence[Row]) -> str:
