@@ -254,20 +254,17 @@ def delay_costs(run: Run, points: Sequence[Row], times: Times) -> Iterator[dict[
                     relation |= {"ratio": Estimate(value=relation["ratio"].value), "answer": "undecided"}
                 low, high = (bound and bound - 1 for bound in (relation["ratio"].low, relation["ratio"].high))
                 step_s, healthy_s = times[point.case].mean, times[healthy.case].mean
+                injected_s = float(run.ends.loc[run.ends["case"] == point.case, "injected_s"].mean())
                 yield {
                     **relation,
                     "injected": point.injected,
                     "step_s": step_s,
                     "healthy_s": healthy_s,
                     "change": Estimate(value=(step_s - healthy_s) / healthy_s, low=low, high=high),
-                    **_passed_on(run, point.case, step_s - healthy_s),
+                    # Of the delay of a step in the rank that got most, what became step time.
+                    "injected_s": injected_s if injected_s > 0 else None,
+                    "passed_on": (step_s - healthy_s) / injected_s if injected_s > 0 else None,
                 }
-
-
-def _passed_on(run: Run, case: str, extra_s: float) -> dict[str, float]:
-    """Return the delay injected per step into the rank that got most, and what of it became step time."""
-    injected_s = float(run.ends.loc[run.ends["case"] == case, "injected_s"].mean())
-    return {"injected_s": injected_s, "passed_on": extra_s / injected_s} if injected_s > 0 else {}
 
 
 _RATIOS = ("sent", "held", "memory")  # costs in bytes that are also set against the reference
@@ -811,13 +808,13 @@ def _variants(name: str, points: Sequence[Row], cases: Mapping[str, Case]) -> li
     decided = following(name, [cases[point.case] for point in points])
     curves = grouped(points, lambda point: apart_from(cases[point.case], name, decided))
     kept = [members for members in curves.values() if len(members) > 1]
-    groups = grouped(kept, lambda members: _comparable(cases[members[0].case], name, decided))
-    return [_named(name, group, cases) for group in groups.values() if _overlap(name, group, cases)]
-
-
-def _overlap(name: str, group: Sequence[Sequence[Row]], cases: Mapping[str, Case]) -> bool:
-    first, *others = [{cases[point.case][name] for point in members} for members in group]
-    return any(len(first & other) > 1 for other in others)
+    groups = grouped(kept, lambda members: _comparable(cases[members[0].case], name, decided)).values()
+    named = [_named(name, group, cases) for group in groups]
+    return [
+        [first, *others]
+        for first, *others in named
+        if any(len(first.points.keys() & other.points.keys()) > 1 for other in others)
+    ]
 
 
 def _comparable(case: Case, name: str, decided: set[str]) -> str:
@@ -835,24 +832,14 @@ def _comparable(case: Case, name: str, decided: set[str]) -> str:
 def _named(name: str, group: Sequence[Sequence[Row]], cases: Mapping[str, Case]) -> list[_Variant]:
     """Name every variant by the parts that its labels share and those of the others do not."""
     parts = [in_common([point.label.split(JOINT) for point in members]) for members in group]
-    common = in_common(parts)
-    return [
-        _Variant(
-            name=JOINT.join(part for part in parts_of_one if part not in common)
-            or _growing(cases[members[-1].case])
-            or members[0].series,
-            common=JOINT.join(common),
-            points={cases[point.case][name]: point for point in members},
-        )
-        for parts_of_one, members in zip(parts, group, strict=True)
-    ]
-
-
-def _growing(case: Case) -> str:
-    """Return the axes that all ranks are on."""
-    return " ".join(
-        axis for degree, axis in DEGREES.items() if case.get(degree) == case["ranks"] and case["ranks"] > 1
-    )
+    common, variants = in_common(parts), []
+    for parts_of_one, members in zip(parts, group, strict=True):
+        case = cases[members[-1].case]
+        axes = [axis for degree, axis in DEGREES.items() if case.get(degree) == case["ranks"] > 1]
+        words = JOINT.join(part for part in parts_of_one if part not in common)
+        points = {cases[point.case][name]: point for point in members}
+        variants.append(_Variant(words or " ".join(axes) or members[0].series, JOINT.join(common), points))
+    return variants
 
 
 def _crossing(

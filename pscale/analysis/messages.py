@@ -102,7 +102,7 @@ def work(row: Row, units: float) -> str:
 
 def evidence(rows: Sequence[Row], limit: str, about: Mapping[str, str]) -> str:
     """Say what a series of sizes shows, in a paragraph for a proposal; `about` is what else it names."""
-    base, largest = rows[0], rows[-1]
+    base, largest, (fastest,) = rows[0], rows[-1], (row for row in rows if not row.time_answer)
     first = size(base) if base.threads > 1 or largest.threads > 1 else base.ranks
     nodes = _from_to([row.nodes for row in rows if row.nodes], "node")
     hosts = f" ({about['hosts']})" if "hosts" in about else ""
@@ -115,7 +115,8 @@ def evidence(rows: Sequence[Row], limit: str, about: Mapping[str, str]) -> str:
         f"Efficiency is relative to {size(base)}, the smallest size measured; ± is {about['±']}.",
         *_on_target(rows),
         _cheapest(rows),
-        _fastest(rows),
+        f"The same work takes the shortest time at {size(fastest)}{_rivals(rows, 'time_answer')}: "
+        f"{spread(fastest.step_s)} a {fastest.timed}, a speed-up of {number_3(fastest.speedup.value)}.",
         f"Beyond {size(largest)}, the limit is {limit}.",
     )
 
@@ -156,12 +157,6 @@ def _cheapest(rows: Sequence[Row]) -> str:
     if not best.units:
         return needs
     return f"{needs} For {work(best, best.units)} they are {number_3(best.units_core_hours.value)}."
-
-
-def _fastest(rows: Sequence[Row]) -> str:
-    (best,) = (row for row in rows if not row.time_answer)
-    known = f"{spread(best.step_s)} a {best.timed}, a speed-up of {number_3(best.speedup.value)}"
-    return f"The same work takes the shortest time at {size(best)}{_rivals(rows, 'time_answer')}: {known}."
 
 
 def _rivals(rows: Sequence[Row], answer: str) -> str:
@@ -521,9 +516,9 @@ def of_series(verdicts: Sequence[Row]) -> tuple[Headline, ...]:
     """
     if len(verdicts) == 1:
         return (Headline("", verdict(verdicts[0])),)
-    common = {
-        name: _alike([getattr(row, name) for row in verdicts if row.case]) for name in ("loss_text", "advice")
-    }
+    measured = [row for row in verdicts if row.case]
+    texts = {name: [getattr(row, name) for row in measured] for name in ("loss_text", "advice")}
+    common = {name: said[0] if len(said) > 1 == len({*said}) else "" for name, said in texts.items()}
     meanings = Counter((row.cause, row.meaning) for row in verdicts if row.meaning)
     shared = {each for each, count in meanings.items() if count > 1}
     headlines = []
@@ -541,11 +536,6 @@ def of_series(verdicts: Sequence[Row]) -> tuple[Headline, ...]:
     return (*headlines, *([Headline(EVERY, of_all)] if of_all else []))
 
 
-def _alike(texts: Sequence[str]) -> str:
-    """Return what several texts are if they are equal, else nothing."""
-    return texts[0] if len(texts) > 1 and len(set(texts)) == 1 else ""
-
-
 def of_many(verdicts: Sequence[Row]) -> str:
     """Say how many series scale, from the worst to the best, and what costs most of them."""
     scaling = sorted((value.value, row.series) for row in verdicts if (value := scaled(row)))
@@ -553,10 +543,8 @@ def of_many(verdicts: Sequence[Row]) -> str:
         return ""
     (low, worst), (high, best) = scaling[0], scaling[-1]
     middle = median_low(value for value, _ in scaling)
-    causes = Counter(row.cause if row.firm else _UNDECIDED for row in verdicts if row.share)
-    often = ""
-    if causes:
-        (most, count), *_ = causes.most_common()
+    causes, often = Counter(row.cause if row.firm else _UNDECIDED for row in verdicts if row.share), ""
+    for most, count in causes.most_common(1):
         named = (
             f"the main loss is {LOSSES.get(most, most)}"
             if most

@@ -107,7 +107,7 @@ def by_waiting(points: Sequence[Row], times: Sequence[Row]) -> list[str]:
     waits: defaultdict[str, float] = defaultdict(float)
     for time in times:
         waits[time.case] += (time.wait_s + time.wait_or_transfer_s) / time.step_s
-    measured = [point for point in points if point.steps]
+    measured = (point for point in points if point.steps)
     order = sorted(measured, key=lambda point: (waits[point.case], point.ranks, point.cores), reverse=True)
     return [point.case for point in order]
 
@@ -277,24 +277,15 @@ def _under_roofs(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def bubbles(run: Run, phases: Sequence[Row], calls: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """Yield the predicted and the measured bubble of every measured case that has stages."""
-    step_s = {time.case: time.step_s for time in phases}
+def bubbles(run: Run, phases: Sequence[Row], calls: Sequence[Row]) -> pd.DataFrame:
+    """Return the predicted and the measured bubble of every measured case that has stages."""
     unclear = {call.case for call in calls if call.axis == "pp" and call.wait_or_transfer_s}
     wait_s = {case: wait_s for case, wait_s in waits_for_stages(calls).items() if case not in unclear}
-    good = run.good[run.good["pp"] > 1].drop_duplicates("case")
-    names = ["case", "schedule", "pp", "virtual_stages", "micro_batches", "predicted_bubble"]
-    for case, schedule, stages, chunks, micro_batches, predicted in good[names].itertuples(index=False):
-        if case in step_s:
-            yield {
-                "case": case,
-                "schedule": schedule,
-                "stages": stages,
-                "chunks": chunks,
-                "micro_batches": micro_batches,
-                "predicted": predicted,
-                "measured": wait_s.get(case, np.nan) / step_s[case],
-            }
+    step_s = {time.case: time.step_s for time in phases}
+    names = {"pp": "stages", "virtual_stages": "chunks", "predicted_bubble": "predicted"}
+    good = run.good[(run.good["pp"] > 1) & run.good["case"].isin(step_s)].drop_duplicates("case")
+    waits, steps = (good["case"].map(known).astype(float) for known in (wait_s, step_s))
+    return good.rename(columns=names).assign(measured=waits / steps)
 
 
 def waits_for_stages(calls: Sequence[Row]) -> dict[str, float]:

@@ -142,17 +142,15 @@ def wrapped(label: str, width: int, most: int = 2) -> str:
 def spread(wanted: Sequence[float], gap: float) -> list[float]:
     """Move heights as little as need be so that neighbours are `gap` apart and, if they fit, in 0 … 1."""
     order = np.argsort(wanted, kind="stable")
-    blocks: list[list[float]] = []  # sum of the wanted places less offsets, and count
+    blocks: list[list[float]] = []  # wanted places less offsets
     for place, index in enumerate(order):
-        blocks.append([wanted[index] - place * gap, 1])
-        while len(blocks) > 1 and blocks[-2][0] / blocks[-2][1] > blocks[-1][0] / blocks[-1][1]:
-            total, count = blocks.pop()
-            blocks[-1][0] += total
-            blocks[-1][1] += count
-    starts = np.repeat([total / count for total, count in blocks], [int(count) for _, count in blocks])
+        blocks.append([wanted[index] - place * gap])
+        while len(blocks) > 1 and np.mean(blocks[-2]) > np.mean(blocks[-1]):
+            blocks[-2:] = [blocks[-2] + blocks[-1]]
     found = [0.0] * len(wanted)
-    for place, index in enumerate(order):
-        found[index] = float(starts[place] + place * gap)
+    starts = (float(np.mean(block)) for block in blocks for _ in block)
+    for place, (index, start) in enumerate(zip(order, starts, strict=True)):
+        found[index] = start + place * gap
     shift = max(0.0, -min(found)) - max(0.0, max(found) - 1) if found else 0.0
     return [place + shift for place in found]
 
