@@ -211,15 +211,14 @@ class Context:
         for place, table in enumerate(tables):
             total, rows = len(table.rows), table.rows[:most]
             cut = f"{len(rows):,} of {total:,} rows are listed here." if len(rows) < total else ""
-            found.append(
-                Listing(
-                    name=f"{name}-{place}",
-                    table=replace(table, rows=rows),
-                    left_out=" ".join(filter(None, (left_out, cut))),
-                    folded=len(rows) > _OPEN,
-                    files=self.files(*(table.files or files)),
-                )
+            listing = Listing(
+                name=f"{name}-{place}",
+                table=replace(table, rows=rows),
+                left_out=" ".join(filter(None, (left_out, cut))),
+                folded=len(rows) > _OPEN,
+                files=self.files(*(table.files or files)),
             )
+            found.append(listing)
         return found
 
 
@@ -239,18 +238,14 @@ def chosen(findings: Findings, rows_per_case: float) -> tuple[Findings, str]:
     measured = [point for point in findings.rows("cases") if point.steps]
     if len(measured) <= most:
         return findings, ""
-    if findings.side_by_side:
-        kept, which = measured[:most], "the first"
-    else:
-        ends: list[Row] = []
-        for points in findings.series.values():
-            known = [point for point in points if point.steps]
-            ends += dict.fromkeys(known[:1] + known[-1:])
+    kept, which = measured[:most], "the first"
+    if not findings.side_by_side:
+        series = ([point for point in points if point.steps] for points in findings.series.values())
+        ends = [point for known in series for point in dict.fromkeys(known[:1] + known[-1:])]
         kept, which = ends[:most], "the smallest and the largest case of each series"
         which += "" if len(kept) == len(ends) else " that there is room for"
-    cases = {point.case for point in kept}
     said = f"Listed: {which}, {len(kept):,} of {len(measured):,} measured cases."
-    return findings.of_cases(cases), said
+    return findings.of_cases({point.case for point in kept}), said
 
 
 def _shown(column: Column, value: Value) -> float | None:
@@ -265,9 +260,8 @@ def _cell(column: Column, value: Value) -> Cell:
     order = "" if number is None else f"{number:.6g}"
     level = band(number) if column.band else ""
     left = "" if column.right else "w" if column.fold and len(words) > _LONG else "l"
-    bounds = ""
-    if column.bounded and isinstance(value, Estimate) and value.low is not None:
-        bounds = text.percent_interval(value)
+    stated = column.bounded and isinstance(value, Estimate) and value.low is not None
+    bounds = text.percent_interval(value) if stated else ""  # type: ignore[arg-type]
     return Cell(
         text=words,
         order="" if order == words else order,

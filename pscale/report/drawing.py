@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.sax.saxutils import escape
@@ -21,6 +21,7 @@ import numpy as np
 
 from pscale.analysis import text
 from pscale.analysis.columns import Row
+from pscale.analysis.frames import grouped
 from pscale.analysis.timeline import INSIDE, PARTS, Flight, kinds_of
 from pscale.report.brief import write_changed
 from pscale.report.figure_style import (
@@ -217,14 +218,10 @@ def stacked(axes: Axes, bars: Mapping[int, Sequence[Part]]) -> None:
 
 def in_rows(groups: Sequence[tuple[str, Sequence[Row]]]) -> tuple[dict[int, Row], dict[int, str]]:
     """Return what stands in which row below each other, and the rows of the groups' names, if several."""
-    bars: dict[int, Row] = {}
-    heads: dict[int, str] = {}
-    for name, rows in groups:
-        if len(groups) > 1:
-            heads[len(bars) + len(heads)] = name
-        for row in rows:
-            bars[len(bars) + len(heads)] = row
-    return bars, heads
+    several = len(groups) > 1
+    lines = [(name, row) for name, rows in groups for row in ([None] * several + [*rows])]
+    bars = {place: row for place, (_, row) in enumerate(lines) if row is not None}
+    return bars, {place: name for place, (name, row) in enumerate(lines) if row is None}
 
 
 def name_rows(axes: Axes, names: Sequence[str], width: int) -> None:
@@ -423,7 +420,9 @@ def draw_steps(
 
     `flights` are those of each step, if they are to be shown.
     """
-    heights = [_HEAD + _height(len(ranks_of(each)), two=bool(flights)) for each in drawn]
+    full = _ROW_OF_TWO if flights else _ROW
+    counts = [len(ranks_of(each)) for each in drawn]
+    heights = [_HEAD + count * max(_LEAST_ROW, min(full, full * _ROOM / count)) for count in counts]
     figure = canvas(9.2, sum(heights) + _AXIS + _LEGEND, heading)
     panels = figure.subplots(len(drawn), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     longest_s = max(each[0].length_s for each in drawn)
@@ -449,11 +448,8 @@ def ranks_of(step: Step) -> list[int]:
 
 def shares(step: Step) -> str:
     """Say how long a step took, and what share of it ranks spent on what beside computing, as a mean."""
-    shares: defaultdict[str, float] = defaultdict(float)
-    for kind, share in _shares(step).items():
-        if kind in INSIDE:
-            shares["transfer" if kind == "exchange" else kind] += share
-    lost = [f"{kind} {text.percent_0(share)}" for kind, share in shares.items() if share >= _TOLD]
+    shares = {kind: share for kind, share in _shares(step).items() if kind in INSIDE and share >= _TOLD}
+    lost = [f"{'transfer' if kind == 'exchange' else kind} {text.percent_0(shares[kind])}" for kind in shares]
     return ", ".join([text.duration_3(step[0].length_s), *lost])
 
 
@@ -464,11 +460,6 @@ def _shares(step: Step) -> dict[str, float]:
         times_s[span.kind] += span.stop_s - span.start_s
     whole_s = step[0].length_s * len(ranks_of(step))
     return {kind: time_s / whole_s for kind, time_s in times_s.items()}
-
-
-def _height(ranks: int, *, two: bool) -> float:
-    full = _ROW_OF_TWO if two else _ROW
-    return ranks * max(_LEAST_ROW, min(full, full * _ROOM / ranks))
 
 
 def _draw(axes: Axes, step: Step, longest_s: float, name: str, flights: Sequence[Flight] | None) -> None:
@@ -572,13 +563,12 @@ def _name(axes: Axes, flights: Sequence[Flight], longest_s: float) -> None:
 
 def _runs(flights: Sequence[Flight], per_inch_s: float) -> Iterator[tuple[str, float, float]]:
     """Yield the name, start and end of runs of calls of one name with little between them."""
-    runs: list[list[Flight]] = []
-    for each in flights:
-        if runs and runs[-1][-1].name == each.name and each.start_s - runs[-1][-1].stop_s < per_inch_s:
-            runs[-1].append(each)
-        else:
-            runs.append([each])
-    for run in runs:
+    starts = [True]
+    starts += [
+        one.name != other.name or other.start_s - one.stop_s >= per_inch_s for one, other in pairwise(flights)
+    ]
+    runs = grouped(zip(accumulate(starts), flights, strict=False), lambda each: each[0]).values()
+    for run in ([flight for _, flight in members] for members in runs):
         times = f"{len(run)} × " if len(run) > 1 else ""
         yield times + run[0].name.replace("_", "-"), run[0].start_s, max(each.stop_s for each in run)
 

@@ -136,15 +136,12 @@ def _test(
 
 def _of_cases(findings: Findings) -> Iterator[Element]:
     """Yield a test a case: whether all its launches ended well."""
-    reasons: dict[str, list[tuple[str, str]]] = {}
-    for failure in findings.rows("failures"):
-        reasons.setdefault(failure.case, []).append((failure.status, failure.reason))
+    failures = findings.by_case("failures")
     for point in findings.rows("cases"):
-        name, time_s = f"{point.label}: runs", _seconds(point)
-        bad = reasons.get(point.case, [])
+        name, time_s, bad = f"{point.label}: runs", _seconds(point), failures.get(point.case, [])
         if bad:
-            message = "; ".join(f"{status}: {reason}" for status, reason in bad)
-            yield _test(name, "error", message, kind=bad[0][0], time_s=time_s)
+            message = "; ".join(f"{failure.status}: {failure.reason}" for failure in bad)
+            yield _test(name, "error", message, kind=bad[0].status, time_s=time_s)
         elif point.status == "skipped":
             yield _test(name, "skipped", point.reason)
         elif point.status == "pending":
@@ -163,10 +160,11 @@ _ENDINGS = {
 
 def _of_demand(entry: Row) -> Element:
     name = f"{entry.label}: {entry.demand}" if entry.label else entry.demand
-    figures = f"measured {measured(entry)}, expected {bounds(entry)}" if entry.value else ""
-    if entry.value and (spread := interval(entry)):
-        figures = f"measured {measured(entry)} (95% interval {spread}), expected {bounds(entry)}"
-    message = entry.text + (f": {figures}" if figures else "")
+    figures = ""
+    if entry.value:
+        spread = f" (95% interval {known})" if (known := interval(entry)) else ""
+        figures = f"measured {measured(entry)}{spread}, expected {bounds(entry)}"
+    message = ": ".join(filter(None, (entry.text, figures)))
     return _test(name, _ENDINGS[entry.answer], message, kind=entry.metric, output=figures)
 
 
@@ -195,19 +193,16 @@ def _reference_lines(findings: Findings) -> Iterator[str]:
     yield "# `pscale check --reference FILE` compares later runs with it."
     yield f"suite: {json.dumps(findings.suite, ensure_ascii=False)}"
     yield "expect:"
-    entries, names = (
-        references(findings.rows("cases"), findings.rows("merits")),
-        case_names(findings.rows("cases")),
-    )
-    for point in findings.rows("cases"):
+    points = findings.rows("cases")
+    entries, names = references(points, findings.rows("merits")), case_names(points)
+    for point in points:
         of_case = [entry for entry in entries if entry.case == names[point.case]]
         if not of_case:
             yield f"# {clean(names[point.case])}: {point.status}, so it has no values"
         for entry in of_case:
             bound = "lower" if entry.lower is not None else "upper"
-            limit = entry.lower if entry.lower is not None else entry.upper
             case = json.dumps(clean(entry.case), ensure_ascii=False)
-            numbers = f"value: {entry.value!r}, {bound}: {limit!r}"
+            numbers = f"value: {entry.value!r}, {bound}: {getattr(entry, bound)!r}"
             numbers += f", unit: {json.dumps(entry.unit)}" if entry.unit else ""
             yield f"- {{case: {case}, metric: {entry.metric}, {numbers}}}"
     if not entries:

@@ -171,14 +171,11 @@ def latex(heading: str, tables: Iterable[Table], paragraphs: Sequence[str] = ())
 
 def latex_escaped(words: str) -> str:
     """Return text that LaTeX shows as it is; letters that its fonts do not have become question marks."""
-    written = "".join(_letter(letter) for letter in text.clean(words))
+    written = "".join(
+        _WRITTEN.get(letter, letter if ord(letter) < _LETTERS and letter not in _LACKING else "?")
+        for letter in text.clean(words)
+    )
     return _LIGATURES.sub(r"\1{}", written)
-
-
-def _letter(letter: str) -> str:
-    if letter in _WRITTEN:
-        return _WRITTEN[letter]
-    return letter if ord(letter) < _LETTERS and letter not in _LACKING else "?"
 
 
 def _latex_table(table: Table) -> Iterator[str]:
