@@ -207,11 +207,13 @@ def launch_of(table: pd.DataFrame) -> Launch:
     groups = table[table["axis"] != ""].groupby(["axis", "group"], observed=True)["rank"].nunique()
     sizes = {(row["axis"], row["group"]): row["rank"] for row in records(groups.reset_index())}
     parts = [part for _, part in table.groupby("rank")]
-    return Launch(
-        axes=axes,
-        rows=[_rows(part, axes) for part in parts],
-        positions=[list(_positions(part, axes, sizes)) for part in parts],
-    )
+    positions = []
+    for part in parts:  # a rank is alone on axes on which it makes no calls
+        rank = int(part["rank"].iloc[0])
+        group_of = part.groupby("axis", observed=True)["group"].first().to_dict()
+        places = [(axis, int(group_of.get(axis, rank))) for axis in axes]
+        positions.append([Position(group=at[1], size=int(sizes.get(at, 1)), rank=rank) for at in places])
+    return Launch(axes=axes, rows=[_rows(part, axes) for part in parts], positions=positions)
 
 
 def _rows(part: pd.DataFrame, axes: Sequence[str]) -> Rows:
@@ -222,17 +224,6 @@ def _rows(part: pd.DataFrame, axes: Sequence[str]) -> Rows:
     rows |= {name: part[name].to_numpy(np.int64) for name in _WHOLE}
     times = {name: part[f"{name}_s"].to_numpy(np.float64) for name in ("enter", "leave", "wait")}
     return rows | {name: np.rint(times_s * 1e9).astype(np.int64) for name, times_s in times.items()}
-
-
-def _positions(
-    part: pd.DataFrame, axes: Sequence[str], sizes: Mapping[tuple[str, int], int]
-) -> Iterator[Position]:
-    """Yield the place of one rank on every axis; alone on those on which it makes no calls."""
-    rank = int(part["rank"].iloc[0])
-    groups = part.groupby("axis", observed=True)["group"].first().to_dict()
-    for axis in axes:
-        group = int(groups.get(axis, rank))
-        yield Position(group=group, size=int(sizes.get((axis, group), 1)), rank=rank)
 
 
 def wall_ns(launch: Launch, network: Network) -> float:

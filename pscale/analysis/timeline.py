@@ -58,17 +58,13 @@ def shown(run: Run, launches: Sequence[Traced]) -> list[Traced]:
     by_plan: dict[str, Traced] = {}
     for launch in piped:
         if launch.ranks == most:
-            by_plan.setdefault(repr(_plan(run, launch.case)), launch)
+            by_plan.setdefault(repr(run.planned[launch.case].get("plan", {})), launch)
     return list(by_plan.values())[:MOST_CASES]
-
-
-def _plan(run: Run, case: str) -> Any:
-    return run.planned[case].get("plan", {})
 
 
 def stages(run: Run, case: str) -> int:
     """Return how many stages the pipeline of a case has."""
-    return int(_plan(run, case).get("pp", 1))
+    return int(run.planned[case].get("plan", {}).get("pp", 1))
 
 
 def since_start(table: pd.DataFrame) -> tuple[pd.DataFrame, int]:
@@ -239,11 +235,7 @@ def launch_events(
     Columns are those of the table `events`, with `enter`, `leave` and `wait` for its times in seconds. With
     `ranks` or `steps`, the events of those alone; raises ResultsError where the file cannot be read.
     """
-    chosen: dict[str, Sequence[int]] = {}
-    if ranks is not None:
-        chosen["rank"] = ranks
-    if steps is not None:
-        chosen["step"] = steps
+    chosen = {name: values for name, values in (("rank", ranks), ("step", steps)) if values is not None}
     part = store.read_part(run.path / "data", "events", launch.case, launch.repeat, chosen)
     table: pd.DataFrame = part.to_pandas()
     _check_events(part, table, launch)

@@ -240,7 +240,12 @@ def _step(run: Run, launch: Traced, events: pd.DataFrame, length_ns: int) -> Jso
         "step": int(events["step"].iloc[0]),
         "ranks": [int(rows["rank"].iloc[0]) for rows in by_rank],
         "stages": stages(run, launch.case),
-        "simulated": len(by_rank) == launch.ranks and all(map(_closed, by_rank)),
+        "simulated": len(by_rank) == launch.ranks
+        and all(
+            {*rows.loc[rows["kind"] == "completed", "request"]}
+            <= {*rows.loc[rows["kind"] == "posted", "request"]}
+            for rows in by_rank
+        ),
         "of": launch.ranks,
         "ns": length_ns,
         "axes": recorded.axes,
@@ -254,12 +259,6 @@ def _step(run: Run, launch: Traced, events: pd.DataFrame, length_ns: int) -> Jso
         "length": (events["leave"] - events["enter"]).tolist(),
         "wait": events["wait"].tolist(),
     }
-
-
-def _closed(rows: pd.DataFrame) -> bool:
-    """Tell whether every call that a rank completes was started before, in these rows."""
-    completed, posted = (set(rows.loc[rows["kind"] == kind, "request"]) for kind in ("completed", "posted"))
-    return completed <= posted
 
 
 def _map(each: pd.DataFrame) -> Json:
@@ -304,7 +303,8 @@ def write_all(
     linked_kind = next((kind for kind in _LINKED if kind in formats), None)
     linked = [f"figures/{path.name}" for path in pictures if path.suffix == f".{linked_kind}"]
     markdown = write_changed(folder / "report.md", render_markdown(findings, linked))
-    return [_write_page(findings, folder, inline, data), markdown, *pictures]
+    page = write_changed(folder / "report.html", render_page(findings, inline, data))
+    return [page, markdown, *pictures]
 
 
 def draw_all(findings: Findings, folder: Path, formats: Sequence[str]) -> Drawn:
@@ -315,11 +315,8 @@ def draw_all(findings: Findings, folder: Path, formats: Sequence[str]) -> Drawn:
 
 def write_page(findings: Findings, folder: Path, *, drawn: bool) -> Path:
     """Write report.html alone into `folder`, with figures or without; returns the file."""
-    return _write_page(findings, folder, inline_figures(draw_figures(findings) if drawn else {}))
-
-
-def _write_page(findings: Findings, folder: Path, inline: Mapping[str, str], data: str | None = None) -> Path:
-    return write_changed(folder / "report.html", render_page(findings, inline, data))
+    page = render_page(findings, inline_figures(draw_figures(findings) if drawn else {}))
+    return write_changed(folder / "report.html", page)
 
 
 def write_sheet(findings: Findings, folder: Path, topic: Topic, *, drawn: bool) -> Path:

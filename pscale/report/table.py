@@ -205,11 +205,16 @@ def print_table(table: Table, console: Console) -> None:
     while not _fits(columns, console) and any(column.wide for column, _ in columns):
         columns.remove([each for each in columns if each[0].wide][-1])
     fits = _fits(columns, console)
+    whole: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  # words of a heading
     drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for column, cells in columns:
         longest = max(map(cell_len, cells))
         drawn.add_column(
-            Text(column.name if fits else _broken(column.name, longest)),
+            Text(
+                "\n".join(
+                    [column.name] if fits else textwrap.wrap(column.name, max(longest, _LEAST), **whole)
+                )
+            ),
             justify="right" if column.right else "left",
             overflow="fold" if column.fold else "ellipsis",
             width=_width(column, cells) if fits else None,  # which rich would work out again and again
@@ -246,11 +251,6 @@ def print_list(title: str, lines: Sequence[str], console: Console) -> None:
 def _width(column: Column, cells: Sequence[str]) -> int:
     """Return the cells of a terminal that the longest text of a column takes."""
     return max(map(cell_len, (column.name, *cells)))
-
-
-def _broken(name: str, longest: int) -> str:
-    """Return a heading in lines that end between words, not much wider than the `longest` text below it."""
-    return textwrap.fill(name, max(longest, _LEAST), break_long_words=False, break_on_hyphens=False)
 
 
 def _fits(columns: Sequence[tuple[Column, Sequence[str]]], console: Console) -> bool:

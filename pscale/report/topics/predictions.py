@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pscale.analysis import messages, text
@@ -12,7 +12,7 @@ from pscale.analysis.frames import grouped
 from pscale.analysis.stats import Estimate
 from pscale.report.blocks import Topic, show
 from pscale.report.figure_style import Colour
-from pscale.report.table import CASE, Column, Columns, Table, Written, listed
+from pscale.report.table import CASE, Column, Columns, Table, Value, Written, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,12 +27,10 @@ def _time(known: Estimate) -> str:
     return f"{text.duration_3(known.value)}{bounds}"
 
 
-def _ranks(row: Row) -> Written:
-    return Written(row.ranks, f"{row.ranks:,}{'*' * (row.step_s.low is None)}")
-
-
 _PROJECTED = (
-    Column("ranks", str, get=_ranks),
+    Column(
+        "ranks", str, get=lambda row: Written(row.ranks, f"{row.ranks:,}{'*' * (row.step_s.low is None)}")
+    ),
     Column("by parts", _time, interval=True, get="step_s"),
     Column("largest loss", get="first_loss"),
     Column("by the law", _time, interval=True, get="law_s"),
@@ -72,13 +70,16 @@ def _fitted(model: Row, laws: Sequence[Row], predicted: Sequence[Row], findings:
     times = {(row.part, row.size): row.time_s for row in predicted if not row.curve}
     steps = [row for row in predicted if row.part == "step" and not row.curve]
     names = [f"{messages.law_size(row.size)}{'*' * row.beyond}" for row in steps]
+
+    def at(size: float) -> Callable[[Row], Estimate]:
+        return lambda law: times[law.part, size]
+
     columns = (
-        Column("part", get="part"),
-        Column("T(p)", fold=True, get="formula"),
+        *(Column("part", get="part"), Column("T(p)", fold=True, get="formula")),
         Column("R²", text.number, wide=True, get="r_squared"),
         Column("error", text.percent, wide=True, get="error"),
         *(
-            Column(name, _time, interval=True, get=_at(times, row.size))
+            Column(name, _time, interval=True, get=at(row.size))
             for name, row in zip(names, steps, strict=True)
         ),
     )
@@ -89,13 +90,7 @@ def _fitted(model: Row, laws: Sequence[Row], predicted: Sequence[Row], findings:
         title = f"{title}: {text.clean(model.series)}"
     named = [row for row in findings.rows("named_laws") if row.model == model.model]
     caption = " ".join(messages.laws(model, laws, steps, named))
-    return listed(
-        title, laws, columns, caption=caption, tone=lambda law: "base" if law.part == "step" else ""
-    )
-
-
-def _at(times: Mapping[tuple[str, float], Estimate], size: float) -> Callable[[Row], Estimate]:
-    return lambda law: times[law.part, size]
+    return listed(title, laws, columns, caption=caption, tone=lambda law: "base" * (law.part == "step"))
 
 
 def drawn(findings: Findings) -> list[list[Row]]:
@@ -132,16 +127,21 @@ def _beside_measured(findings: Findings) -> Iterator[Table]:
     times = {(row.case, row.kind): row for row in findings.rows("predicted_kinds")}
     kinds = dict.fromkeys(kind for _, kind in times)
 
-    def both(kind: str) -> Callable[[Row], Written | None]:
-        return lambda row: _both(times.get((row.case, kind)))
+    def both(kind: str) -> Callable[[Row], Value]:
+        def written(case: Row) -> Value:
+            if (row := times.get((case.case, kind))) is None:
+                return None
+            measured = "unknown" if row.measured_s is None else text.duration_3(row.measured_s)
+            return Written(row.predicted_s, f"{text.duration_3(row.predicted_s)} → {measured}")
+
+        return written
+
+    def launches(row: Row) -> Value:
+        between = " to ".join(map(text.duration_3, (row.low_s, row.high_s)))
+        return Written(row.high_s / row.low_s, between)
 
     columns: Columns = (
-        CASE,
-        "predicted_s",
-        Column("90% of launches", str, get=_launches_bounds),
-        "measured_s",
-        "error",
-        _INSIDE,
+        *(CASE, "predicted_s", Column("90% of launches", str, get=launches), "measured_s", "error", _INSIDE),
         *(Column(kind, str, wide=True, get=both(kind)) for kind in kinds),
     )
     caption = "by kind: predicted → measured, per step of the mean rank" * bool(kinds)
@@ -150,17 +150,6 @@ def _beside_measured(findings: Findings) -> Iterator[Table]:
     caption = "inside: launches in the interval that should hold nine in ten of them"
     scores = findings.rows("prediction_score")
     yield from listed("Score of the predictions", scores, columns, caption=caption)
-
-
-def _launches_bounds(row: Row) -> Written:
-    return Written(row.high_s / row.low_s, f"{text.duration_3(row.low_s)} to {text.duration_3(row.high_s)}")
-
-
-def _both(row: Row | None) -> Written | None:
-    if row is None:
-        return None
-    measured = "unknown" if row.measured_s is None else text.duration_3(row.measured_s)
-    return Written(row.predicted_s, f"{text.duration_3(row.predicted_s)} → {measured}")
 
 
 MODELS = Topic(
