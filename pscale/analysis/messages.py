@@ -364,7 +364,12 @@ def meaning(row: Row, late: Row | None, slowest: Row | None, idle: str) -> str:
     """Say where the main loss comes from: a straggler, a slow rank, idle threads, or what is known of it."""
     match row.cause:
         case "imbalance":
-            return _slow_rank(slowest) if slowest else ""
+            if slowest is None:
+                return ""
+            return (
+                f"Rank {slowest.rank}{_on(slowest)} computes {percent(slowest.excess)} longer than a typical "
+                f"rank, mostly in {slowest.phase}, and the others wait for it."
+            )
         case "threads":
             text = f"The cores of a rank lose {idle}."
         case "serialisation" if late:
@@ -376,14 +381,6 @@ def meaning(row: Row, late: Row | None, slowest: Row | None, idle: str) -> str:
         case _:
             text = _MEANING.get(row.cause, "")
     return _joined(text, straggler(late) if late else "")
-
-
-def _slow_rank(row: Row) -> str:
-    """Say how much longer the slowest rank computes."""
-    return (
-        f"Rank {row.rank}{_on(row)} computes {percent(row.excess)} longer than a typical rank, "
-        f"mostly in {row.phase}, and the others wait for it."
-    )
 
 
 WATCH = "To see it, record MPI calls: `--set workload.watch=once`."  # advice where steps have no breakdown
@@ -596,13 +593,13 @@ def of_network(bandwidths: Sequence[Row]) -> tuple[Headline, ...]:
     """Say, for each axis and size of it, the time of the smallest all-reduce and what the largest got."""
     reductions = [row for row in bandwidths if row.verb == "all_reduce"]
     groups = grouped(reductions, lambda row: f"{row.axis}, {row.ranks} ranks")
-    return tuple(Headline(group, _extremes(rows[0], rows[-1])) for group, rows in groups.items())
-
-
-def _extremes(least: Row, most: Row) -> str:
-    return (
-        f"An all-reduce of {_bytes(least.message_bytes)} takes {duration_3(least.call_s)}; one of "
-        f"{_bytes(most.message_bytes)} achieves {most.bus_bytes_per_s * 1e-9:.3g} GB/s bus bandwidth."
+    return tuple(
+        Headline(
+            group,
+            f"An all-reduce of {_bytes(least.message_bytes)} takes {duration_3(least.call_s)}; one of "
+            f"{_bytes(most.message_bytes)} achieves {most.bus_bytes_per_s * 1e-9:.3g} GB/s bus bandwidth.",
+        )
+        for group, (least, *_, most) in ((group, [*rows, rows[-1]]) for group, rows in groups.items())
     )
 
 

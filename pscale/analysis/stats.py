@@ -332,12 +332,17 @@ def samples(steps: pd.DataFrame, paces: Paces | None = None) -> dict[str, Sample
     new = np.flatnonzero((np.diff(case) != 0) | (np.diff(repeat) != 0)) + 1
     if table.empty:
         return {}
-    ends = np.split(table["end_s"].to_numpy(dtype=np.float64), new)
-    launches = [step_times(ends_s) for ends_s in ends]
+    launches = [step_times(ends_s) for ends_s in np.split(table["end_s"].to_numpy(dtype=np.float64), new)]
+    lengths: dict[int, list[int]] = {}
+    for place, times in enumerate(launches):
+        lengths.setdefault(len(times), []).append(place)
+    parts: dict[int, Steady] = {}
+    for places in lengths.values():  # those with equally many steps are looked at together
+        same = steady_parts(np.stack([launches[place] for place in places]))
+        parts |= zip(places, same, strict=True)
     found: dict[str, list[int]] = {}
     for place, name in enumerate(table["case"].iloc[[0, *new]].astype(str)):
         found.setdefault(name, []).append(place)
-    parts = _steady_parts(launches)
     repeats = repeat[[0, *new]]
 
     def of_case(case: str, places: Sequence[int]) -> Sample:
@@ -359,15 +364,3 @@ def _levels(launches: Sequence[Sequence[float] | Vector], starts: Sequence[int])
     if not all((values > 0).all() for values in kept):
         return ()
     return tuple(float(np.log(values).mean()) for values in kept)
-
-
-def _steady_parts(launches: Sequence[Vector]) -> dict[int, Steady]:
-    """Return the steady part of each launch; those with equally many steps are looked at together."""
-    lengths: dict[int, list[int]] = {}
-    for place, times in enumerate(launches):
-        lengths.setdefault(len(times), []).append(place)
-    return {
-        place: part
-        for places in lengths.values()
-        for place, part in zip(places, steady_parts(np.stack([launches[one] for one in places])), strict=True)
-    }

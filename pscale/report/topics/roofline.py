@@ -222,20 +222,18 @@ def _taken(figure: Figure, axes: Axes, found: Sequence[Row]) -> list[Bbox]:
     """Return where no label may be: on points, on the roof and on what is written beside it."""
     from matplotlib.transforms import Bbox
 
-    engine = figure.get_layout_engine()
-    assert engine is not None
-    engine.execute(figure)
+    figure.get_layout_engine().execute(figure)  # type: ignore[union-attr]
     peak, stream = found[0].peak_gflops or 0.0, found[0].stream_gb_s or 0.0
     left, right = axes.get_xlim()
-    along = [left * (right / left) ** (part / _SAMPLES) for part in range(_SAMPLES + 1)]
+    along = (left * (right / left) ** (part / _SAMPLES) for part in range(_SAMPLES + 1))
     dots = [((x, min(peak, x * stream)), 1.0) for x in along]
     dots += [(_place(each), _radius(each)) for each in found]
-    found_boxes = [words.get_window_extent() for words in axes.texts]
+    boxes = [words.get_window_extent() for words in axes.texts]
     for place, points in dots:
         across, up = axes.transData.transform(place)
         radius = points * figure.dpi / 72
-        found_boxes.append(Bbox([[across - radius, up - radius], [across + radius, up + radius]]))
-    return found_boxes
+        boxes.append(Bbox([[across - radius, up - radius], [across + radius, up + radius]]))
+    return boxes
 
 
 def _place(each: Row) -> tuple[float, float]:
