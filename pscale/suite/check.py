@@ -189,12 +189,17 @@ def _ghost_problems(case: Case) -> Iterator[Problem]:
     """Yield what a case whose computing is slept cannot have."""
     if not case.ghost.gflops:
         return
+    train = case.train
     if case.plan.offload != "none":
         text = "ghost computing moves nothing to files; set plan.offload: none"
         yield Problem(("plan", "offload"), f"{case.label}: {text}")
     if is_16_bit(case.model.dtype):
         text = f"sums of {case.model.dtype} are computed, and ghosts compute nothing; set precision: float32"
         yield Problem(("precision",), f"{case.label}: {text}")
+    for name, asks in (("save", train.save.every), ("evaluate", train.evaluate.every), ("load", train.load)):
+        if asks:
+            text = f"ghosts learn nothing to save, load or evaluate; leave train.{name} out"
+            yield Problem(("train", name), f"{case.label}: {text}")
     if case.timing.pace:
         text = "the pace is that of computing, and ghosts compute nothing; set timing.pace: false"
         yield Problem(("timing", "pace"), f"{case.label}: {text}")

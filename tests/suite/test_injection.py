@@ -81,6 +81,12 @@ def test_ghosts_offload_nothing(cases):
         cases(change, injecting("ghost: {gflops: 1}"))
 
 
+@pytest.mark.parametrize("asked", ["save: {every: 2}", "evaluate: {every: 2}"])
+def test_ghosts_neither_save_nor_evaluate(cases, asked):
+    with pytest.raises(SuiteError, match=r"train\.\w+: .*ghosts learn nothing to save, load or evaluate"):
+        cases(("  steps: 10", f"  steps: 10\n  {asked}"), injecting("ghost: {gflops: 1}"))
+
+
 def test_a_stage_without_data_cannot_be_delayed_in_reading_it(cases):
     change = ("layers: 2", "layers: 4"), ("plan: {dp: ranks, bucket: 4MiB}", "plan: {pp: ranks}")
     for text in ("inject: {rank: 2, phase: data, delay: 1ms}", "jitter: {phase: data, mean: 1ms}"):
