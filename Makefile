@@ -33,7 +33,7 @@ QUICK ?=
 VALIDATE ?=
 OF_BLAS := attention attention_numpy step step_2_threads step_wide step_wide_2_threads  # depend most on the BLAS
 MEASURED := weak strong imbalanced communication
-GALLERY := $(MEASURED) pipeline endings
+GALLERY := $(MEASURED) pipeline endings time_to_loss
 TOUR := data zero tensor context pipeline experts matrix memory bytes four  # suites in docs/tour
 
 IN_C := packaging/build_hook.py $(wildcard pscale/nn/kernels/fused*.[ch] pscale/blas/*.c pscale/watch/*.[ch])
@@ -94,6 +94,7 @@ gallery: .venv/installed
 	rm -rf build/gallery
 	$(BIN)/pscale run $(MEASURED:%=suites/%.yaml) --reports build/gallery
 	$(BIN)/pscale run suites/pipeline.yaml --set ranks=2 --only "micro_batches == 4" --reports build/gallery
+	$(BIN)/pscale run suites/time_to_loss.yaml --reports build/gallery
 	! $(BIN)/pscale run suites/endings.yaml --reports build/gallery  # has launches that fail on purpose
 	rm -f build/gallery/*/*/data/events-*-[1-9].parquet  # large; timelines use the first launch only
 	rm -rf build/gallery/*/*/cases build/gallery/*/*/lock $(GALLERY:%=reports/gallery/%)
