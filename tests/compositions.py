@@ -187,9 +187,10 @@ def repaired(values, folder):
 
 def _suggested(refusal):
     """Return the fields that the first way out of a refusal sets."""
-    way_out = refusal.partition("; ")[2].splitlines() or [""]
+    ways_out = refusal.partition("; ")[2].splitlines() or [""]
+    way_out = re.sub(" (and|with) ", ", ", ways_out[0].partition(", or ")[0])
     found = {}
-    for name, text in re.findall(r"([a-z_.]+) ([\w-]+)", way_out[0].partition(", or ")[0]):
+    for name, text in re.findall(r"([a-z_.]+) ([\w-]+)", way_out):
         leaf, value = full_name(name), yaml.safe_load(text)
         if leaf in LEAVES and leaf not in found and _is_valid(leaf, value):
             found[leaf] = value

@@ -41,8 +41,8 @@ MODEL: Sequence[Constraint] = (
     AtMost("top_k", "experts", when="kind moe", ways="top_k"),
     AtMost("every", "layers", when="kind moe", ways="every"),
 )
+_NO_GRID = "tx 1 with ty 1 with tz 1"
 _SUMMA, _PANELS = "algorithm summa, matrix", "the {panels} panels of summa on tx {tx} and ty {ty}"
-_SAVED = "nothing is kept while others compute"
 _PLAN: Sequence[Constraint] = (
     Requires(
         lambda get: get("ranks_of_plan") == get("ranks"),
@@ -54,7 +54,7 @@ _PLAN: Sequence[Constraint] = (
         Excludes(axis, "kind collectives", why="it communicates over dp and tp", ways=axis)
         for axis in ("cp", "ep", "pp")
     ),
-    Excludes("matrix", "kind collectives", why="it multiplies nothing", ways="tx 1 with ty 1 with tz 1"),
+    Excludes("matrix", "kind collectives", why="it multiplies nothing", ways=_NO_GRID),
     Excludes("zero", "kind collectives", why="it has no parameters", ways="zero"),
     Excludes("compression", "kind collectives", why="it has no gradients", ways="compression"),
     Excludes("checkpoint", "kind linear|collectives", why="it has no blocks", ways="checkpoint none"),
@@ -110,9 +110,9 @@ _PLAN: Sequence[Constraint] = (
         ways="micro_batches; schedule 1f1b with virtual_stages 1",
     ),
     # A grid.
-    Excludes("matrix", "kind linear", why="it has no layers to cut", ways="tx 1 with ty 1 with tz 1"),
+    Excludes("matrix", "kind linear", why="it has no layers to cut", ways=_NO_GRID),
     Excludes("tied", "matrix", why="its head and its table are on other ranks", ways="tied"),
-    Excludes("matrix", "kind moe", why="it has experts instead of whole MLPs", ways="kind gpt"),
+    Excludes("matrix", "kind moe", why="it has experts, no whole MLPs", ways=f"{_NO_GRID}, kind gpt"),
     *(Excludes(axis, "matrix", why="both would cut the same layers", ways=axis) for axis in WITHIN_LAYERS),
     Excludes(
         "sp", "matrix", why="it cuts tokens of tensor parallelism, as agarwal does on a grid", ways="sp"
@@ -156,8 +156,8 @@ _PLAN: Sequence[Constraint] = (
         text="checkpoint {checkpoint} has more blocks than layers {layers}",
         ways="checkpoint full",
     ),
-    Excludes("offload activations|both", "kind linear|block", why=_SAVED, ways="offload"),
-    Excludes("offload activations|both", "layers 1", why=_SAVED, ways="offload, layers 2"),
+    Excludes("offload activations|both", "kind linear|block", why="one block keeps nothing", ways="offload"),
+    Excludes("offload activations|both", "layers 1", why="one block keeps nothing", ways="offload, layers 2"),
     Excludes(
         "offload optimizer|both",
         "optimizer_state none|factored",
