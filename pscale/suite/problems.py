@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import cache
 from typing import Any, TypeVar
 
@@ -82,7 +82,7 @@ def read_type(value: Any, hint: Any) -> Any | list[Problem]:
 
 @cache
 def _adapter(hint: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(hint, config=None if isinstance(hint, type) else ConfigDict(strict=True))
+    return TypeAdapter(hint, config=None if is_dataclass(hint) else ConfigDict(strict=True))
 
 
 def kind_problems(values: Any, top: type) -> Iterator[Problem]:
