@@ -156,8 +156,8 @@ _PLAN: Sequence[Constraint] = (
         text="checkpoint {checkpoint} has more blocks than layers {layers}",
         ways="checkpoint full",
     ),
-    Excludes("offload activations|both", "kind linear|block", why="one block keeps nothing", ways="offload"),
-    Excludes("offload activations|both", "layers 1", why="one block keeps nothing", ways="offload, layers 2"),
+    Excludes("offload activations|both", "kind linear|block", why="one unit keeps nothing", ways="offload"),
+    Excludes("offload activations|both", "layers 1", why="one unit keeps nothing", ways="offload, layers 2"),
     Excludes(
         "offload optimizer|both",
         "optimizer_state none|factored",
