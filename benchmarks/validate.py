@@ -67,11 +67,11 @@ from pscale.launch.blas import calibrate, measured
 from pscale.launch.machine import inspect
 from pscale.parallel.recompute import executed_flops
 from pscale.predict.costs import Costs
+from pscale.predict.datasheet import empty_profile
 from pscale.predict.engine import Interval, Prediction, predict
 from pscale.predict.flows import predict_flows
 from pscale.predict.network import CONGESTED
 from pscale.predict.plans import plans
-from pscale.predict.probe import empty_profile
 from pscale.predict.profile import (
     Calibrated,
     Distribution,

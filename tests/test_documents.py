@@ -30,7 +30,7 @@ from pscale.suite import shipped
 from pscale.suite.expand import expand
 from pscale.suite.fields import LEAVES, fields_at, full_name
 from pscale.suite.load import find_site, load_references, load_suite
-from pscale.suite.network import load_network
+from pscale.suite.network import load_data_sheet, load_network
 
 ROOT = Path(__file__).parent.parent
 CI = ROOT / "packaging" / "github-action"
@@ -283,6 +283,8 @@ def test_every_yaml_block_is_what_it_shows(block, tmp_path):
     file.write_text(block.text, encoding="utf-8")
     if "tiers" in document:
         assert load_network(file).tiers
+    elif "peak" in document:
+        assert load_data_sheet(file).peak
     elif {"suite", "expect"} == document.keys():
         assert load_references(file).entries
     elif "jobs" in document:

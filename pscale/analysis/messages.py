@@ -972,7 +972,8 @@ def projections(rows: Sequence[Row]) -> Iterator[str]:
 
 def unchecked(ranks: int) -> str:
     """Say why a prediction of more than so many ranks has no interval."""
-    return f"no interval: no prediction for more than {plural(ranks, 'rank')} was checked"
+    checked = f"no prediction for more than {plural(ranks, 'rank')} was checked"
+    return f"no interval: {checked if ranks else 'by data sheet, nothing was measured'}"
 
 
 # Warnings and notes

@@ -15,12 +15,12 @@ from pscale.analysis import messages, text
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.cli.console import new_console, say
-from pscale.cli.costs import MemoryFit
+from pscale.cli.costs import EMPTY_PROCESS_BYTES, MemoryFit
 from pscale.cli.options import Advise, RunOptions, SuiteOptions
-from pscale.cli.predict import check_probe, probed, profile_of, recorded_in
+from pscale.cli.predict import probed, profile_of, recorded_in
 from pscale.cli.prepare import load as load_suite
 from pscale.cli.run import measure
-from pscale.config import Case
+from pscale.config import Case, Plan
 from pscale.config.metrics import size_bytes
 from pscale.errors import LaunchError, PlanError, UsageError, writing
 from pscale.launch.machine import Machine, place
@@ -28,9 +28,10 @@ from pscale.launch.target import Target
 from pscale.predict.advice import advised, agreement
 from pscale.predict.engine import Prediction, predict
 from pscale.predict.outlook import joined
-from pscale.predict.plans import plans
+from pscale.predict.plans import least_bytes, plans
+from pscale.predict.probe import check_probe
 from pscale.predict.profile import Profile
-from pscale.predict.search import DRAWS, PREDICTED, Search, search
+from pscale.predict.search import DRAWS, PREDICTED, Memory, Search, search
 from pscale.report.table import Column, listed, print_list, print_table
 from pscale.runs import atomic_files
 from pscale.runs.run_folders import run_folder
@@ -38,9 +39,11 @@ from pscale.suite.derive import derived, plan_lines, work_of
 from pscale.suite.expand import expand
 from pscale.suite.load import Suite
 from pscale.suite.load import load_suite as read_suite
+from pscale.training.prediction import predict as predict_rank
 
 SHOWN = 10
 _PROBED = 5  # plans
+_LEANEST = 5  # plans, of which the one is named that needs least
 _MOST_NOTES = 6
 _FAR = 2  # times as many ranks: further away no number is proposed
 _interval = partial(text.duration_interval, count=3)
@@ -71,7 +74,7 @@ def advise(options: Advise) -> None:
         place(work, machine)  # refuses more ranks than there are cores, unless they may share them
     profile = profile_of(run, options.bare, machine, anywhere=options.any_machine)
     console = new_console(highlight=False)
-    memory = _Memory(machine, limit_bytes)
+    memory = _memory(work, machine, limit_bytes)
     most = max(options.measure, SHOWN)
     errors, columns = new_console(stderr=True), (BarColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
@@ -86,10 +89,10 @@ def advise(options: Advise) -> None:
                 total=PREDICTED * most,
             )
 
-        result = search(work, profile, memory.fits, most, tell)
+        result = search(work, profile, memory, most, tell)
     if result.ended and not result.found:
         raise KeyboardInterrupt
-    _refuse_none(result, work, memory)
+    _refuse_none(result, work, memory, machine)
     if options.probe is not None:
         result = _probe_best(result, profile, target, options)
     file, predictions = _write(suite, result.found, options, name)
@@ -107,7 +110,7 @@ def _probe_best(result: Search, profile: Profile, target: Target, options: Advis
     """Predict the best plans once more, their computing measured on ranks alone, and order all by that."""
     best, others = result.found[:_PROBED], result.found[_PROBED:]
     cases = [each.case for each in best]
-    check_probe(cases, None, options.bare, has_run=True, anywhere=options.any_machine)
+    check_probe(cases, priced=True, anywhere=options.any_machine)
     probes = probed(cases, profile, target, options.probe)
     again = [
         replace(predict(case, probes.profile_for(case), draws=DRAWS), checked_ranks=each.checked_ranks)
@@ -132,34 +135,37 @@ def _limit(options: Advise, work: Case, machine: Machine) -> int:
     return limit_bytes
 
 
-class _Memory:
-    """Whether plans fit in the memory of a node."""
-
-    def __init__(self, machine: Machine, limit_bytes: int):
-        self._machine, self._limit_bytes = machine, limit_bytes
-
-    def fits(self, case: Case) -> bool:
-        """Tell whether a case fits."""
-        return not self.of(case).refusal
-
-    def of(self, case: Case) -> MemoryFit:
-        """Return what a case needs, on as many cores as it may need."""
-        launch = replace(case.launch, memory_limit_bytes=self._limit_bytes, oversubscribe=True)
-        limited = replace(case, launch=launch)
-        return MemoryFit(limited, self._machine, place(limited, self._machine))
+def _fit(case: Case, machine: Machine, limit_bytes: int) -> MemoryFit:
+    """Return what a case needs of the memory of a node, on as many cores as it may need."""
+    launch = replace(case.launch, memory_limit_bytes=limit_bytes, oversubscribe=True)
+    limited = replace(case, launch=launch)
+    return MemoryFit(limited, machine, place(limited, machine))
 
 
-def _refuse_none(result: Search, work: Case, memory: _Memory) -> None:
+def _memory(work: Case, machine: Machine, limit_bytes: int) -> Memory:
+    """Return which plans of a work fit in the memory of a node."""
+    alone = predict_rank(replace(work, ranks=1, plan=Plan())).memory_bytes
+    ranks = _fit(work, machine, limit_bytes).ranks
+    return Memory(
+        fits=lambda case: not _fit(case, machine, limit_bytes).refusal,
+        least_bytes=lambda case: ranks * (least_bytes(case, alone) + EMPTY_PROCESS_BYTES),
+        limit_bytes=limit_bytes or math.inf,
+    )
+
+
+def _refuse_none(result: Search, work: Case, memory: Memory, machine: Machine) -> None:
     """Raise PlanError where no plan can run, or none fits."""
     if result.found:
         return
     if result.too_large:
-        fits = [memory.of(case) for case in result.too_large]
+        leanest = sorted(result.too_large, key=memory.least_bytes)[:_LEANEST]
+        fits = [_fit(case, machine, int(memory.limit_bytes)) for case in leanest]
         least = min(fits, key=lambda fit: fit.needed_bytes)
+        others = "; others were not tried" if result.stopped else ""
         raise PlanError(
             f"none of {result.plans} plans fits in {text.size_of(least.limit_bytes)}: the leanest, "
             f"{least.case.plan.product}, needs {text.size_of(least.needed_bytes)} on "
-            f"{text.plural(least.ranks, 'rank')} of a node; raise --memory, or use more ranks"
+            f"{text.plural(least.ranks, 'rank')} of a node{others}; raise --memory, or use more ranks"
         )
     near = [
         next((n for n in sizes if any(plans(replace(work, ranks=n)))), None)

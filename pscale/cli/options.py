@@ -473,6 +473,7 @@ class ListRuns(Options):
     "pscale predict weak --from RUN --network cluster.yaml  # on another network",
     "pscale predict weak --from RUN --probe 30s  # at new shapes",
     "pscale predict weak --from RUN --tokens 300B --price 2  # time and cost",
+    "pscale predict weak --on examples/machines/a100.yaml  # by data sheet",
 )
 class Predict(SuiteOptions):
     """Predict a suite on more ranks or another network: step times, efficiency, what limits it first.
@@ -482,6 +483,9 @@ class Predict(SuiteOptions):
 
     suite: Path = _SUITE
     profiled: Path | None = _option(*_PROFILED, autocompletion=runs)
+    sheet: Path | None = _option(
+        "FILE", "A machine by its data sheet instead of a run; then nothing is measured.", "--on"
+    )
     probe: str | None = _option(
         "TIME",
         "Measure computing at these shapes: run a rank of each kind alone, for so long in all, such as "

@@ -7,15 +7,16 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pscale.analysis.columns import Row
 from pscale.analysis.columns import row as row_of
 from pscale.analysis.findings import Findings
-from pscale.analysis.frames import Run, grouped, load
+from pscale.analysis.frames import Run, load
 from pscale.analysis.predictions import agreement, score_in
 from pscale.analysis.text import size_of
 from pscale.cli import tell
@@ -35,14 +36,15 @@ from pscale.launch.outcome import STDERR
 from pscale.launch.runner import signals_as_interrupts, worker
 from pscale.launch.selection import select
 from pscale.launch.target import Target
+from pscale.predict.datasheet import check_sheet, empty_profile, profile_by_sheet
 from pscale.predict.engine import Prediction
 from pscale.predict.engine import predict as predict_case
 from pscale.predict.flows import predict_flows
-from pscale.predict.outlook import Outlook, outlook
-from pscale.predict.probe import Kind, Probes, empty_profile
+from pscale.predict.outlook import bases_of, outlook
+from pscale.predict.probe import Kind, Probes, check_probe
 from pscale.predict.profile import Profile, kept_calibration, small_models
 from pscale.predict.record import hash_of, recorded
-from pscale.predict.trust import replays, sentences
+from pscale.predict.trust import by_sheet, replays, sentences
 from pscale.report.predictions import print_outlook, write_page
 from pscale.runs import predictions as records
 from pscale.runs.atomic_files import to_json
@@ -51,7 +53,7 @@ from pscale.simulator.network import Network
 from pscale.suite.derive import resized, unlimited
 from pscale.suite.expand import expand
 from pscale.suite.load import Override, Suite
-from pscale.suite.network import load_network
+from pscale.suite.network import load_data_sheet, load_network
 from pscale.training.prediction import predict as predict_rank
 
 _ENGINES: Mapping[str, Callable[..., Prediction]] = {"vector": predict_case, "simgrid": predict_flows}
@@ -66,27 +68,35 @@ def predict(options: Predict) -> None:
     goal = _tokens(options.tokens)
     if options.price is not None and goal is None:
         raise UsageError("--price is the cost of training on --tokens; add them, such as --tokens 1.4T")
-    network = Network(tiers=load_network(options.network)) if options.network else None
+    sheet = load_data_sheet(options.sheet) if options.sheet else None
+    tiers = load_network(options.network) if options.network else sheet and sheet.network
+    network = Network(tiers=tiers) if tiers else None
     run = load(run_folder(options.profiled, reports)) if options.profiled else None
     suite, cases, target = _cases(options)
     if any(case.workload.command for case in cases):
         raise UsageError(
             f"{options.suite} has a workload: only the steps of pscale's own trainer can be predicted"
         )
-    profile = _profile(run, cases, options, target.machine)
-    probes = probed(cases, profile, target, options.probe)
+    profile_for: Callable[[Case], Profile]
+    if sheet:
+        measured = {"--from": options.profiled, "--probe": options.probe, "--bare": options.bare}
+        check_sheet(sheet, cases, measured, tiers=tiers is not None)
+        profile, profile_for = profile_by_sheet(sheet, cases[0]), partial(profile_by_sheet, sheet)
+    else:
+        profile = _profile(run, cases, options, target.machine)
+        profile_for = probed(cases, profile, target, options.probe).profile_for
     with new_console(stderr=True).status(f"predicting {len(cases)} cases …"):
         replayed = replays(run, profile) if run else []
         score = score_in(reports, (profile.machine.host, profile.machine.cpu_model))
-        checked = max([1] + [each.ranks for each in replayed] + [score.largest_ranks if score else 0])
+        sizes = [each.ranks for each in replayed] + ([score.largest_ranks] if score else [])
+        checked = max([0 if sheet else 1, *sizes])
 
         def predict_one(case: Case) -> Prediction:
-            known = probes.profile_for(case)
-            made = _ENGINES[options.engine](case, known, network, draws=options.draws)
+            made = _ENGINES[options.engine](case, profile_for(case), network, draws=options.draws)
             return replace(made, checked_ranks=checked)
 
         found = [*map(predict_one, cases)]
-        bases = _bases(profile, found, predict_one)
+        bases = bases_of(found, profile, predict_one)
     described = str(options.network or "")
     whole = outlook(
         found,
@@ -94,16 +104,19 @@ def predict(options: Predict) -> None:
         profile,
         title=suite.title or suite.name,
         network=described,
-        trust=sentences(replayed, score, found, described),
+        trust=by_sheet(sheet) if sheet else sentences(replayed, score, found, described),
     )
-    folder = reports / suite.name
-    written = recorded_in(folder, found, profile, options.network)
+    folder, price = reports / suite.name, options.price
+    if sheet and sheet.price and price is None and len({case.threads for case in cases}) == 1:
+        price = sheet.price * sheet.share(cases[0].threads)
+    written = None if sheet else recorded_in(folder, found, profile, options.network)
     if options.as_json:
-        print(to_json(_document(whole)))
+        print(to_json(whole.document))
         return
-    print_outlook(whole, new_console(), goal, options.price)
-    tell(f"page: {write_page(whole, folder, goal, options.price)}")
-    tell(f"record: {written}; a later run of the suite is compared with it")
+    print_outlook(whole, new_console(), goal, price)
+    tell(f"page: {write_page(whole, folder, goal, price)}")
+    if written:
+        tell(f"record: {written}; a later run of the suite is compared with it")
 
 
 def _tokens(text: str | None) -> float | None:
@@ -119,9 +132,11 @@ def _profile(run: Run | None, cases: Sequence[Case], options: Predict, here: Mac
     """Return the profile of the run, if there is any, with bare collectives."""
     bare = run_folder(options.bare, options.reports) if options.bare else None
     if options.probe is None and run is None:
-        raise UsageError("nothing to predict from: name a traced run, --from RUN, or give --probe 30s")
+        raise UsageError(
+            "nothing to predict from: --from RUN (traced), --on FILE (data sheet), or --probe 30s"
+        )
     if options.probe is not None:
-        check_probe(cases, options.network, bare, has_run=run is not None, anywhere=options.any_machine)
+        check_probe(cases, priced=bool(run or options.network or bare), anywhere=options.any_machine)
     if run is not None:
         return profile_of(run, bare, here, anywhere=options.any_machine)
     profile = empty_profile(here.host, here.cpu_model, here.cores)
@@ -183,33 +198,6 @@ def _check_machine(run: Run, here: Machine) -> None:
         )
 
 
-def _bases(
-    profile: Profile, found: Sequence[Prediction], predict_one: Callable[[Case], Prediction]
-) -> list[Prediction | None]:
-    """Return for each case the one its efficiency refers to: of the same work on the least ranks.
-
-    It is predicted or of the profile's run; None where there is no other. Throughput suites compare no sizes.
-    """
-    bases: dict[Hashable, Prediction | None] = {}
-    for work, same in grouped(found, lambda each: _work(each.case)).items():
-        if same[0].case.scaling == "throughput":
-            bases[work] = None
-            continue
-        least = min(same, key=lambda each: each.case.ranks)
-        smaller = [case for case in profile.cases if _work(case) == work and case.ranks < least.case.ranks]
-        if smaller:
-            bases[work] = predict_one(min(smaller, key=lambda case: case.ranks))
-        else:
-            bases[work] = least if len(same) > 1 else None
-    return [bases[_work(each.case)] for each in found]
-
-
-def _work(case: Case) -> Hashable:
-    """Return what cases share that do the same work on other ranks; in weak scaling on each rank."""
-    batch = case.train.batch / (case.ranks if case.scaling == "weak" else 1)
-    return case.scaling, batch, case.model, case.train.optimizer, case.precision, case.ghost
-
-
 def recorded_in(
     folder: Path, found: Sequence[Prediction], profile: Profile, network: Path | None = None
 ) -> Path:
@@ -235,27 +223,20 @@ def by_parts(run: Run, findings: Findings, sizes: Sequence[int]) -> Findings:
         if row.part == "step" and not row.curve
     }
     try:
-        parts, refusal = _parts(run), ""
+        parts = Profile.of_run(run), run.suite.get("resolved") or {}
+        refusal = "" if parts[1] else f"{run.path / 'run.json'}: suite.resolved: is missing"
     except (UsageError, ResultsError) as error:
-        parts, refusal = None, str(error)
+        refusal = str(error)
     made = []
     for model in findings.rows("models"):
         for size in model.asked:
-            found: dict[str, Any] = _projected(*parts, model, size) if parts else {"refusal": refusal}
+            found: dict[str, Any] = {"refusal": refusal} if refusal else _projected(*parts, model, size)
             law_s = laws.get((model.model, size))
             if law_s and "step_s" in found:
                 found["answer"] = agreement(found["step_s"], law_s)
             key = {"model": model.model, "series": model.series, "ranks": size}
             made.append(row_of("projections", **key, **found, law_s=law_s))
     return findings.replaced(projections=made)
-
-
-def _parts(run: Run) -> tuple[Profile, Mapping[str, Any]]:
-    """Return the profile of a run and its suite."""
-    profile, suite = Profile.of_run(run), run.suite.get("resolved")
-    if not suite:
-        raise ResultsError(f"{run.path / 'run.json'}: suite.resolved: is missing")
-    return profile, suite
 
 
 def _projected(profile: Profile, suite: Mapping[str, Any], model: Row, size: int) -> dict[str, Any]:
@@ -278,33 +259,6 @@ def _projected(profile: Profile, suite: Mapping[str, Any], model: Row, size: int
     }
 
 
-def _document(whole: Outlook) -> dict[str, Any]:
-    """Return an outlook for programs."""
-    rows = []
-    for row in whole.rows:
-        made = row.prediction
-        rows.append(
-            {
-                "case": row.case,
-                "label": row.label,
-                "ranks": row.ranks,
-                "step_s": asdict(row.step_s),
-                "losses_s": dict(made.losses),
-                "efficiency": asdict(row.efficiency) if row.efficiency else None,
-                "base": row.base,
-                "factors": dict(row.factors),
-                "waits_s": [
-                    {"rank": rank, "phase": phase, "wait_s": s} for (rank, phase), s in made.waits.items()
-                ],
-                "draws_s": made.draws.tolist(),
-                "unchecked_beyond_ranks": made.checked_ranks if row.unchecked else None,
-                "notes": list(made.notes),
-            }
-        )
-    names = ("title", "origin", "machine", "network", "base", "trust")
-    return {"kind": "pscale prediction", **{name: getattr(whole, name) for name in names}, "cases": rows}
-
-
 _LONGEST_S = 86_400.0
 
 
@@ -321,7 +275,8 @@ class LoneRanks:
 
         Raises PlanError where it does not fit in memory, LaunchError where it fails.
         """
-        self._check_memory(kind)
+        if shortage := self.shortage(kind):
+            raise PlanError(shortage)
         folder = self.folder / f"{kind.name}-{repeat}"
         (data := folder / "data").mkdir(parents=True)
         document = {
@@ -332,6 +287,7 @@ class LoneRanks:
             "launched_unix_s": time.time(),
             "rank": kind.rank,
             "seconds": seconds,
+            "cpu_time": kind.cpu_time,
         }
         (folder / "case.json").write_text(json.dumps(document), encoding="utf-8")
         one = replace(kind.case, ranks=1)
@@ -345,25 +301,17 @@ class LoneRanks:
             raise LaunchError(f"--probe: rank {kind.rank} of {kind.case.label}, alone: {reason}")
         return data
 
-    def fits(self, kind: Kind) -> bool:
-        """Tell whether a rank needs no more memory than there is."""
-        needed_bytes, limit_bytes = self._memory(kind)
-        return not limit_bytes or needed_bytes <= limit_bytes
-
-    def _memory(self, kind: Kind) -> tuple[int, int]:
-        """Return the bytes that a rank needs, and those there are; 0 where that is not known."""
+    def shortage(self, kind: Kind) -> str:
+        """Say by how much a rank does not fit in memory; empty if it does, or if that is not known."""
         needed_bytes = predict_rank(kind.case, kind.rank).total_bytes + EMPTY_PROCESS_BYTES
-        return needed_bytes, kind.case.launch.memory_limit_bytes or self.here.memory_bytes
-
-    def _check_memory(self, kind: Kind) -> None:
-        """Raise PlanError where a rank does not fit in memory even with its fewest layers."""
-        needed_bytes, limit_bytes = self._memory(kind)
-        if not self.fits(kind):
-            raise PlanError(
-                f"--probe: rank {kind.rank} of {kind.case.label} needs {size_of(needed_bytes)} with "
-                f"{kind.case.model.layers} layers alone, more "
-                f"than the {size_of(limit_bytes)} there are; without --probe its computing is extrapolated"
-            )
+        limit_bytes = kind.case.launch.memory_limit_bytes or self.here.memory_bytes
+        if not limit_bytes or needed_bytes <= limit_bytes:
+            return ""
+        return (
+            f"--probe: rank {kind.rank} of {kind.case.label} needs {size_of(needed_bytes)} with "
+            f"{kind.case.model.layers} layers alone, more than the {size_of(limit_bytes)} there are; without "
+            "--probe its computing is extrapolated"
+        )
 
 
 def probed(cases: Sequence[Case], profile: Profile, target: Target, asked: str | None) -> Probes:
@@ -375,28 +323,9 @@ def probed(cases: Sequence[Case], profile: Profile, target: Target, asked: str |
     status = new_console(stderr=True).status(f"running ranks alone, one of each kind, for {asked} …")
     with tempfile.TemporaryDirectory(prefix="pscale-probe-") as folder, status:
         ranks = LoneRanks(launcher=launcher, here=here, folder=Path(folder))
-        probes = Probes(profile, ranks, ranks.fits)
+        probes = Probes(profile, ranks, lambda kind: not ranks.shortage(kind))
         probes.measure(cases, _seconds(asked))
     return probes
-
-
-def check_probe(
-    cases: Sequence[Case], network: Path | None, bare: Path | None, *, has_run: bool, anywhere: bool
-) -> None:
-    """Raise UsageError where probes do not tell what is needed."""
-    if anywhere:
-        raise UsageError(
-            "--probe measures this machine, --any-machine predicts for another: give one of them"
-        )
-    if any(case.ghost.gflops for case in cases):
-        raise UsageError("--probe measures computing, and ghosts only sleep: leave out --probe, or ghost")
-    largest = max(cases, key=lambda case: case.ranks)
-    if largest.ranks > 1 and not (network or bare or has_run):
-        raise UsageError(
-            f"--probe measures computing, and {largest.label} has {largest.ranks} ranks that exchange data: "
-            "say what calls take by --from RUN, a traced run, --bare RUN, a run of the suite collectives, or "
-            "--network FILE"
-        )
 
 
 def _seconds(asked: str) -> float:

@@ -17,7 +17,9 @@ from pscale.predict.network import Fabric
 from pscale.predict.profile import Calibrated, CallKey, CallTimes, Machine, Profile, SegmentTimes, call_key
 from pscale.predict.step_program import Segment
 from pscale.runs.step_time import Vector
+from pscale.simulator.datasheet import DataSheet
 from pscale.simulator.network import Algorithm, moved_bytes, rounds
+from pscale.training.meta_arrays import Compute
 
 _NOTHING = np.zeros(1)
 _LEAST_S = 1e-9
@@ -142,6 +144,8 @@ class Costs:
         return self.call(replace(start, event="wait", verb=verb, partner=None, request=None), size)
 
     def _segment(self, segment: Segment) -> SegmentCost:
+        if self._profile.sheet:
+            return SegmentCost(values=np.array([self._sheet_s(self._profile.sheet, segment)]))
         known = self._profile.segments
         if segment.key in known:
             return _cost(known[segment.key])
@@ -156,6 +160,15 @@ class Costs:
         found, factor = self._rates.nearest(segment)
         self._note(f"computing in {segment.phase}", f"{_SHAPES}, {self._rates.rests_on(segment)}")
         return _cost(found, factor, self._rates.error(segment))
+
+    def _sheet_s(self, sheet: DataSheet, segment: Segment) -> float:
+        """Return how long a machine by data sheet computes: kernel by kernel, and copies there and back."""
+        (dtype,), (threads,) = self._profile.dtypes, self._profile.threads
+        works = [each for each in segment.operations if isinstance(each, Compute)]
+        copied = sum(2 * each.bytes for each in segment.operations if isinstance(each, AxisCall))
+        return sheet.kernel_s(0.0, copied, dtype, threads) + sum(
+            sheet.kernel_s(each.flops, each.bytes, dtype, threads) for each in works
+        )
 
     @cached_property
     def slowdown(self) -> float:
@@ -190,6 +203,8 @@ class Costs:
             last = price.seconds * (last / last.mean() if differs else np.ones(1))
             cost = CallCost(last=last, late=_NOTHING, together=1.0, priced=True)
             return replace(cost, busy_s=price.busy_s, link=price.link)
+        if found is None and self._profile.sheet:
+            return CallCost(last=_NOTHING, late=_NOTHING)
         if found is None:
             self._note("starting calls" if key.mode == "start" else "calls", _FREE)
             return CallCost(last=_NOTHING, late=_NOTHING)

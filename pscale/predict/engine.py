@@ -103,6 +103,8 @@ def predict(
     """
     if draws < _FEWEST:
         raise UsageError(f"--draws {draws}: at least {_FEWEST} are needed for an interval")
+    if profile.sheet and not case.jitter.mean_s:
+        draws = _FEWEST  # all are the same
     program = program or step_program(case)
     fabric = Fabric(network, program) if network else None
     costs = Costs(profile, fabric)

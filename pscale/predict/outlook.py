@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
+from pscale.analysis.frames import grouped
 from pscale.analysis.stats import Estimate
 from pscale.config import Case
 from pscale.predict.engine import SAYS_NOTHING, Prediction
@@ -86,6 +87,33 @@ def _work_rate(prediction: Prediction) -> float:
     return tokens(case) / (prediction.step_s.value * case.ranks * case.threads)
 
 
+def bases_of(
+    predictions: Sequence[Prediction], profile: Profile, predict_one: Callable[[Case], Prediction]
+) -> list[Prediction | None]:
+    """Return for each case the one its efficiency refers to: of the same work on the least ranks.
+
+    It is predicted or of the profile's run; None where there is no other. Throughput suites compare no sizes.
+    """
+    bases: dict[Hashable, Prediction | None] = {}
+    for work, same in grouped(predictions, lambda each: _work(each.case)).items():
+        if same[0].case.scaling == "throughput":
+            bases[work] = None
+            continue
+        least = min(same, key=lambda each: each.case.ranks)
+        smaller = [case for case in profile.cases if _work(case) == work and case.ranks < least.case.ranks]
+        if smaller:
+            bases[work] = predict_one(min(smaller, key=lambda case: case.ranks))
+        else:
+            bases[work] = least if len(same) > 1 else None
+    return [bases[_work(each.case)] for each in predictions]
+
+
+def _work(case: Case) -> Hashable:
+    """Return what cases share that do the same work on other ranks; in weak scaling on each rank."""
+    batch = case.train.batch / (case.ranks if case.scaling == "weak" else 1)
+    return case.scaling, batch, case.model, case.train.optimizer, case.precision, case.ghost
+
+
 def training_hours(row: Row, goal: float) -> Estimate:
     """Return the hours of training on `goal` tokens."""
     return row.step_s.times(goal / tokens(row.prediction.case) / 3600)
@@ -107,6 +135,32 @@ class Outlook:
     base: str
     measured: Mapping[str, tuple[float, ...]]
     trust: tuple[str, ...]
+    by: str = ""  # " by data sheet" where nothing was measured
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The same for programs."""
+        names = ("title", "origin", "machine", "network", "base", "trust")
+        cases = [_document(row) for row in self.rows]
+        return {"kind": "pscale prediction", **{name: getattr(self, name) for name in names}, "cases": cases}
+
+
+def _document(row: Row) -> dict[str, Any]:
+    made = row.prediction
+    return {
+        "case": row.case,
+        "label": row.label,
+        "ranks": row.ranks,
+        "step_s": asdict(row.step_s),
+        "losses_s": dict(made.losses),
+        "efficiency": asdict(row.efficiency) if row.efficiency else None,
+        "base": row.base,
+        "factors": dict(row.factors),
+        "waits_s": [{"rank": rank, "phase": phase, "wait_s": s} for (rank, phase), s in made.waits.items()],
+        "draws_s": made.draws.tolist(),
+        "unchecked_beyond_ranks": made.checked_ranks if row.unchecked else None,
+        "notes": list(made.notes),
+    }
 
 
 def joined(notes: Iterable[str]) -> list[str]:
@@ -129,15 +183,18 @@ def outlook(
 ) -> Outlook:
     """Return what predictions from a profile say together; `bases` are those of their efficiencies."""
     found = [_row(each, base) for each, base in zip(predictions, bases, strict=True)]
+    machine = profile.machine
+    cores = f"{machine.cores} cores" if machine.cores else ""
     return Outlook(
         title=title,
         origin=profile.origin,
-        machine=f"{profile.machine.host}, {profile.machine.cpu_model}, {profile.machine.cores} cores",
+        machine=", ".join(filter(None, (machine.host, machine.cpu_model, cores))),
         network=network,
         rows=tuple(found),
         base=", ".join(dict.fromkeys(each.base for each in found if each.base)),
         measured={case: profile.steps_s[case] for each in found if (case := each.case) in profile.steps_s},
         trust=(*trust, *_doubts(found)),
+        by=" by data sheet" if profile.sheet else "",
     )
 
 

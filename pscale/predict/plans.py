@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, get_args
 
-from pscale.config import Case, Matrix, Plan
+from pscale.config import Case, Matrix, Plan, Train
 from pscale.config.axes import GRID_AXES, PLAN_AXES
 from pscale.config.choices import Context, MatrixAlgorithm, Schedule
+from pscale.nn.dtypes import dtype_of
 from pscale.parallel.constraints import divisors
 from pscale.parallel.strategies import TABLE
 
@@ -48,8 +50,35 @@ def leaner(case: Case) -> Iterator[Case]:
     yield from filter(_runs, found)
 
 
+def least_bytes(case: Case, alone: Mapping[str, int]) -> float:
+    """Return what the fullest rank holds at least, by kinds of memory that one rank `alone` would need.
+
+    An even share of the model state, as far as the plan shards it; the inputs of the layers of a stage, of
+    micro-batches on their way through the first, and logits in the last.
+    """
+    plan, model = case.plan, case.model
+    if plan.offload != "none":
+        return 0.0
+    replicas, owners = plan.dp * plan.cp, (plan.shard or plan.dp) * plan.cp
+    split = case.ranks // replicas
+    shards = [owners if plan.zero >= level else 1 for level in (3, 2, 1)]
+    kinds = ("parameters", "gradients", "optimizer")
+    state = sum(alone[kind] / split / shard for kind, shard in zip(kinds, shards, strict=True))
+    tokens = case.train.batch // plan.batch_parts // case.train.micro_batches * model.sequence
+    inputs = tokens / plan.sequence_parts * model.width * (model.layers // plan.pp)
+    logits = tokens / plan.cp * model.vocabulary / (split / plan.pp) if model.kind in ("gpt", "moe") else 0.0
+    on_the_way = min(plan.pp, case.train.micro_batches)
+    return state + dtype_of(model.dtype).itemsize * max(inputs * on_the_way, inputs + logits)
+
+
 def _with(case: Case, plan: Plan, micro_batches: int) -> Case:
-    return replace(case, plan=plan, train=replace(case.train, micro_batches=micro_batches))
+    return replace(case, plan=plan, train=_cut(case.train, micro_batches))
+
+
+@lru_cache(maxsize=256)
+def _cut(train: Train, micro_batches: int) -> Train:
+    """Return a training in so many micro-batches; the same one for all of thousands of plans."""
+    return replace(train, micro_batches=micro_batches)
 
 
 def _runs(case: Case) -> bool:

@@ -1,9 +1,9 @@
 """Computing that is measured at the shapes of a plan: a rank of each kind runs alone, its peers emulated.
 
-What a network does to a step is not in it: calls take the times of a run or of a described network, and
-ranks are late each by itself, as the steps of the probes were. What slows computing, such as ranks on other
-cores, shifts traced cases too: a rank of one is probed in turn, and times are corrected by what it took in
-the run.
+What a network does to a step is not in it: calls take the times of a run or of a described network. Nor is
+what slows computing, such as other programs and ranks on other cores: ranks alone are timed by what they have
+of the CPU. A rank of a traced case is probed in turn, and times are corrected by what it took in the run, of
+which ranks are late as they were; without a run each by itself, as the steps of the probes were.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import pandas as pd
 
 from pscale.analysis.text import duration_3
 from pscale.config import Case, Inject, Jitter, Timing
+from pscale.errors import UsageError
 from pscale.mesh.grid import rank_at
-from pscale.predict.engine import paces_for
 from pscale.predict.observed import LaunchTimes, RankTimes, of_rank
-from pscale.predict.profile import Distribution, Machine, Paces, Profile, SegmentTimes, parts_of
+from pscale.predict.profile import Distribution, Paces, Profile, SegmentTimes, parts_of
 from pscale.predict.step_program import Block, Segment, StepProgram, step_program
 from pscale.runs import store
 from pscale.runs.step_time import Vector, steady
@@ -51,6 +51,14 @@ class Kind:
         starts = {axis: place.start for axis, place in self.block.places.items()}
         return rank_at(self.case.plan.sizes, dict.fromkeys(self.case.plan.sizes, 0) | starts)
 
+    @property
+    def cpu_time(self) -> bool:
+        """Whether it is timed by what it has of the CPU: one thread that waits for no file.
+
+        Other programs, which take turns on its core, change how long a step takes by far more than that.
+        """
+        return self.case.threads == 1 and self.case.plan.offload == "none"
+
     @cached_property
     def segments(self) -> list[Segment]:
         """What it computes, in order."""
@@ -73,6 +81,23 @@ def kinds_of(case: Case) -> list[Kind]:
     return _distinct(Kind(case=alone, program=program, block=block) for block in program.blocks)
 
 
+def check_probe(cases: Sequence[Case], *, priced: bool, anywhere: bool) -> None:
+    """Raise UsageError where probes do not tell what is needed; `priced`: something tells what calls take."""
+    if anywhere:
+        raise UsageError(
+            "--probe measures this machine, --any-machine predicts for another: give one of them"
+        )
+    if any(case.ghost.gflops for case in cases):
+        raise UsageError("--probe measures computing, and ghosts only sleep: leave out --probe, or ghost")
+    largest = max(cases, key=lambda case: case.ranks)
+    if largest.ranks > 1 and not priced:
+        raise UsageError(
+            f"--probe measures computing, and {largest.label} has {largest.ranks} ranks that exchange data: "
+            "say what calls take by --from RUN, a traced run, --bare RUN, a run of the suite collectives, or "
+            "--network FILE"
+        )
+
+
 def _alone(case: Case) -> Case:
     """Return a case as one of its ranks can run it: without delays, and without files that others write."""
     data = replace(case.data, loading="memory") if case.data.loading in _FILES else case.data
@@ -84,22 +109,6 @@ def _distinct(kinds: Iterable[Kind]) -> list[Kind]:
     for kind in kinds:
         found.setdefault(kind.name, kind)
     return [*found.values()]
-
-
-def empty_profile(host: str, cpu_model: str, cores: int) -> Profile:
-    """Return the profile of a machine of which nothing was measured."""
-    machine = Machine(host=host, cpu_model=cpu_model, cores=cores, ranks_per_node=cores)
-    return Profile(
-        origin="probes of this machine",
-        machine=machine,
-        segments={},
-        calls={},
-        paces=(),
-        steps_s={},
-        ranks_of={},
-        spread=float("nan"),
-        degrees=0,
-    )
 
 
 class Probes:
@@ -146,23 +155,25 @@ class Probes:
         if not probed:
             return profile
         reference = self._references.get(case.id)
-        factors = self._factors(*reference) if reference else []
+        factors = self._factors(reference[1]) if reference else []
         if factors:
             probed = [[*map(_times_longer, launches, factors)] for launches in probed]
         parts = parts_of([launch for launches in probed for launch in launches])
         longer_s = _longer_s(profile)
-        segments = {key: _slowed(each, longer_s or 0.0) for key, each in parts.segments.items()}
-        notes = [_measured_by(probed, len(kinds))]
+        scatter = _scatter(profile) if factors else None
+        scattered = {key: _scattered(each, scatter) for key, each in parts.segments.items()}
+        segments = {key: _slowed(each, longer_s or 0.0) for key, each in scattered.items()}
+        notes = [_measured_by(probed, len(kinds)) + ", by CPU time" * kinds[0].cpu_time]
         layers = kinds[0].case.model.layers
         if layers < case.model.layers:
             notes[0] += f", with {layers} of {case.model.layers} layers, which is what fits in memory"
         if reference and factors:
             notes.append(
                 f"computing is multiplied by {np.median(factors):.2f}: so much longer ranks of "
-                f"{reference[0].label} took in the run than one alone in turn with these"
+                f"{reference[0].label} took in the run than one alone, in turn with these"
             )
         else:
-            notes.append("by how much ranks of a node slow each other down is left out")
+            notes.append("by how much ranks of a node and other programs slow computing is left out")
         if any(each.overlapped and each.work for each in segments.values()):
             known = _UNKNOWN if longer_s is None else f"takes {duration_3(longer_s)} longer, as in the run"
             notes.append(f"computing while an exchange is under way {known}")
@@ -170,7 +181,7 @@ class Probes:
         return replace(
             profile,
             segments={**profile.segments, **segments},
-            paces=tuple(self._paces(case, parts.paces)),
+            paces=profile.paces or tuple(_paces(case, parts.paces)),
             spread=spread,
             degrees=degrees,
             dtypes=tuple({*profile.dtypes, case.model.dtype}),
@@ -199,37 +210,27 @@ class Probes:
         same = [each for each in traced if each.threads == case.threads and not each.ghost.gflops]
         return min(same, key=lambda each: abs(math.log(each.ranks / case.ranks)), default=None)
 
-    def _factors(self, traced: Case, reference: Kind) -> list[float]:
+    def _factors(self, reference: Kind) -> list[float]:
         """Return for each launch of a traced rank alone by how much longer it computed in the run.
 
         Computing while an exchange is under way is left out: a lone rank has no exchanges.
         """
         profile, segments = self._profile, reference.segments[1:]  # the first is between steps
         plain = [place for place, each in enumerate(segments) if each.operations and not each.overlapped]
-        usual_s = sum(profile.segments[segments[place].key].times.mean for place in plain)
-        paces = [pace for pace in profile.paces if pace.case == traced.id]
-        slower = np.concatenate([(pace.common[:, None] * pace.own).ravel() for pace in paces])
-        in_run_s = usual_s * float(np.median(slower))
+        in_run_s = sum(profile.segments[segments[place].key].times.mean for place in plain)
         launches = self._found[reference.name]
         alone_s = [float(np.median(each.ranks[0].segments[:, plain].sum(axis=1))) for each in launches]
         return [in_run_s / each for each in alone_s] if in_run_s and all(alone_s) else []
 
-    def _paces(self, case: Case, probed: Sequence[Paces]) -> Iterator[Paces]:
-        """Yield launches of all ranks, each late by itself; how calls differ is that of the run."""
-        random, ranks = np.random.default_rng(0), min(case.ranks, _MOST_RANKS)
-        known = [pace.calls for pace in paces_for(case, self._profile)] if self._profile.paces else []
-        calls = np.concatenate(known) if known else np.ones(1)
-        for number, pace in enumerate(probed):
-            whole, count = pace.common * pace.own[:, 0], len(pace.common)
-            own = np.stack([np.roll(whole, random.integers(count)) for _ in range(ranks)], axis=1)
-            yield Paces(
-                case=case.id,
-                repeat=number,
-                ranks=ranks,
-                common=np.ones(count),
-                calls=np.resize(calls, count),
-                own=own,
-            )
+
+def _paces(case: Case, probed: Sequence[Paces]) -> Iterator[Paces]:
+    """Yield launches of all ranks, each late by itself."""
+    random, ranks = np.random.default_rng(0), min(case.ranks, _MOST_RANKS)
+    for number, pace in enumerate(probed):
+        whole, count = pace.common * pace.own[:, 0], len(pace.common)
+        own = np.stack([np.roll(whole, random.integers(count)) for _ in range(ranks)], axis=1)
+        one = np.ones(count)
+        yield Paces(case=case.id, repeat=number, ranks=ranks, common=one, calls=one, own=own)
 
 
 def _times(data: Path, kind: Kind, repeat: int) -> LaunchTimes:
@@ -270,6 +271,20 @@ def _longer_s(profile: Profile) -> float | None:
             means[each.phase, each.work][each.overlapped] = each.times.mean
     longer_s = [pair[True] - pair[False] for pair in means.values() if len(pair) == 2]
     return max(float(np.median(longer_s)), 0.0) if longer_s else None
+
+
+def _scatter(profile: Profile) -> Vector | None:
+    """Return how segments of a run scatter around their means, by quantile; the longest count most."""
+    known = [each.times for each in profile.segments.values() if each.work and each.times.mean > 0]
+    total_s = sum(each.mean for each in known)
+    return np.sum([each.values for each in known], axis=0) / total_s if known else None
+
+
+def _scattered(times: SegmentTimes, scatter: Vector | None) -> SegmentTimes:
+    """Return a segment that scatters as those of the run: CPU time does not, where programs take turns."""
+    if scatter is None or not times.work:
+        return times
+    return replace(times, times=Distribution(values=times.times.mean * scatter, count=times.times.count))
 
 
 def _slowed(times: SegmentTimes, longer_s: float) -> SegmentTimes:

@@ -31,6 +31,7 @@ from pscale.predict.step_program import Segment, StepProgram, step_program
 from pscale.runs.atomic_files import read_json, write_json
 from pscale.runs.events import AMONG_ALL, BETWEEN_TWO, TO_ROOT
 from pscale.runs.step_time import Vector, steady, step_times
+from pscale.simulator.datasheet import DataSheet
 from pscale.worker import calibration
 
 QUANTILES = 64
@@ -159,7 +160,8 @@ class Profile:
     `spread` is the standard deviation of the logarithm of a launch's step time around that of its case, known
     with `degrees` of freedom; NaN if every case had one launch. `steps_s` are the measured step times of all
     good launches, by case. `dtypes` and `threads` are those of the traced `cases`. `notes` say what of the
-    run was left out. `calibration` is what this machine takes for other work, if that was measured.
+    run was left out. `calibration` is what this machine takes for other work, if that was measured. With a
+    `sheet` nothing was.
     """
 
     origin: str
@@ -176,6 +178,7 @@ class Profile:
     threads: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     calibration: tuple[Calibrated, ...] = ()
+    sheet: DataSheet | None = None
 
     @classmethod
     def of_run(cls, run: Run, bare: Run | None = None) -> Profile:

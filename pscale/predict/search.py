@@ -44,6 +44,7 @@ DRAWS = 40
 PREDICTED = 2  # times as many as are asked for, at most
 _MARGIN = 0.95  # of work in the segments of another plan: parts take other times among others
 _TELLING_S = 0.5
+_MANY, _LEANEST = 200, 10  # plans of which none fits, before those are tried that need least
 _WORK = ("forward", "backward")  # phases that every micro-batch has
 _OUTSIDE = {  # of what one stage of a replica does
     name: getattr(Plan(), name)
@@ -56,11 +57,13 @@ _WITHIN = ("tp", "cp", "ulysses", "ep", *GRID_AXES)  # axes of one replica and s
 class Search:
     """The fastest plans that fit in memory, in order, and how many were looked at.
 
-    `too_large` are those that would be among them.
+    `too_large` are those that would be among them. `stopped`: many were too large, and so were those that
+    need least at least; others were not tried.
     """
 
     found: tuple[Prediction, ...]
     ended: bool  # by an interrupt: others may be faster
+    stopped: bool
     too_large: tuple[Case, ...]
     plans: int
     predicted: int
@@ -84,10 +87,23 @@ _SHARE, _REPLICA, _CALLS, _RANK, _PROGRAM = range(5)
 Tell = Callable[[int, int], None]  # how many are predicted, and how many may still be faster
 
 
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Which plans fit: `least_bytes` of one are quickly known, and none with more than `limit_bytes` does."""
+
+    fits: Callable[[Case], bool]
+    least_bytes: Callable[[Case], float] = lambda _: 0.0
+    limit_bytes: float = math.inf
+
+    def may_fit(self, case: Case) -> bool:
+        """Tell whether a plan needs no more at least."""
+        return self.least_bytes(case) <= self.limit_bytes
+
+
 def search(
     case: Case,
     profile: Profile,
-    fits: Callable[[Case], bool],
+    memory: Memory,
     most: int,
     tell: Tell = lambda *_: None,
 ) -> Search:
@@ -95,14 +111,14 @@ def search(
 
     `tell` is called as it goes on; an interrupt ends it with the best of those that were predicted by then.
     """
-    return _Queue(profile, fits).run(list(plans(case)), most, tell)
+    return _Queue(profile, memory).run(list(plans(case)), most, tell)
 
 
 class _Queue:
     """Plans by their bounds."""
 
-    def __init__(self, profile: Profile, fits: Callable[[Case], bool]):
-        self._profile, self._fits = profile, fits
+    def __init__(self, profile: Profile, memory: Memory):
+        self._profile, self._memory = profile, memory
         self._costs = Costs(profile, None)
         self._numbers = count()
         self._entries: list[_Entry] = []
@@ -112,24 +128,28 @@ class _Queue:
         self._seen: set[str] = set()
         self._predictions: list[Prediction] = []
         self.too_large: list[Case] = []
+        self._fitting = self._tried = 0  # plans of which the memory was predicted
 
     def run(self, cases: Sequence[Case], most: int, tell: Tell) -> Search:
         """Take plans out until so many are known, or an interrupt leaves those that were predicted."""
-        ended, told = False, -math.inf
+        ended, stopped, told = False, False, -math.inf
         try:
             for case in cases:
-                self._put(_Entry(self._replica_s(case, roughly=True), 0, _SHARE, case))
-            while self._entries and self._entries[0].bound_s < self._worst_s(most):
+                self._enter(case)
+            while self._entries and self._entries[0].bound_s < self._worst_s(most) and not stopped:
                 self._go_on(heapq.heappop(self._entries))
                 if monotonic() > told + _TELLING_S:
-                    left = sum(each.bound_s < self._worst_s(most) for each in self._entries)
+                    worst_s = self._worst_s(most)
+                    left = sum(each.bound_s < worst_s for each in self._entries)
                     tell(len(self._predictions), left)
                     told = monotonic()
+                stopped = self._tried == _MANY and not self._fitting and not self._leanest_fits()
         except KeyboardInterrupt:
             ended = True
         return Search(
             found=tuple(self._predictions[:most]),
             ended=ended,
+            stopped=stopped,
             too_large=tuple(self.too_large),
             plans=len(cases),
             predicted=len(self._predictions),
@@ -140,6 +160,23 @@ class _Queue:
         if len(self._predictions) < most:
             return math.inf
         return self._predictions[most - 1].step_s.value if len(self._predictions) < PREDICTED * most else 0.0
+
+    def _enter(self, case: Case, bound_s: float = 0.0) -> None:
+        """Put a plan into the queue, or leaner forms of it where it cannot fit."""
+        if self._memory.may_fit(case):
+            self._put(_Entry(max(bound_s, self._replica_s(case, roughly=True)), 0, _SHARE, case))
+        else:
+            self._leave_out(case, bound_s)
+
+    def _fits(self, case: Case) -> bool:
+        fits = self._memory.fits(case)
+        self._tried, self._fitting = self._tried + 1, self._fitting + fits
+        return fits
+
+    def _leanest_fits(self) -> bool:
+        """Tell whether any of those plans fits that need least at least."""
+        leanest = [[each.case, *_leaner_forms(each.case)][-1] for each in self._entries]
+        return any(map(self._fits, sorted(leanest, key=self._memory.least_bytes)[:_LEANEST]))
 
     def _put(self, entry: _Entry, **changed: Any) -> None:
         heapq.heappush(self._entries, replace(entry, number=next(self._numbers), **changed))
@@ -178,7 +215,7 @@ class _Queue:
         for other in leaner(case):
             if other.id not in self._seen:
                 self._seen.add(other.id)
-                self._put(_Entry(bound_s, 0, _SHARE, other))
+                self._enter(other, bound_s)
 
     def _learn(self, case: Case, step_s: float) -> None:
         """Keep what a step takes at least by other plans that only shard otherwise."""
@@ -247,6 +284,12 @@ class _Queue:
                 call = replace(each, bytes=sent[each.axis]) if each.verb == "receive" else each
                 cost = self._costs.call(call, sizes[each.axis])
                 yield each, cost.late_s if each.event == "start" else min(cost.last_s, cost.late_s)
+
+
+def _leaner_forms(case: Case) -> Iterator[Case]:
+    """Yield ever leaner forms of a plan."""
+    for each in leaner(case):
+        yield from (each, *_leaner_forms(each))
 
 
 def _sequences(case: Case) -> int:

@@ -66,7 +66,7 @@ def _steps(outlook: Outlook) -> Iterator[Table]:
     )
     caption = "shares of the mean rank's step; bubble, imbalance and jitter are waits, by cause"
     caption = "; ".join([caption, *_mark(outlook)])
-    yield from listed("Predicted steps", outlook.rows, columns, caption=caption)
+    yield from listed(f"Predicted steps{outlook.by}", outlook.rows, columns, caption=caption)
 
 
 def _factors(outlook: Outlook) -> Iterator[Table]:
@@ -83,7 +83,7 @@ def _factors(outlook: Outlook) -> Iterator[Table]:
         "which is the efficiency times the overall factor of that case"
     )
     caption = "; ".join([caption, *_mark(outlook)])
-    yield from listed("Efficiency by size", outlook.rows, columns, caption=caption)
+    yield from listed(f"Efficiency by size{outlook.by}", outlook.rows, columns, caption=caption)
 
 
 def _training(outlook: Outlook, goal: float, price: float | None) -> Iterator[Table]:
@@ -99,7 +99,7 @@ def _training(outlook: Outlook, goal: float, price: float | None) -> Iterator[Ta
         *[Column("cost", str, get=lambda row: between(row, (price or 0.0) * row.ranks, text.rate))] * priced,
     )
     caption = "; ".join([*[f"cost at {price:g} per rank-hour"] * priced, *_mark(outlook)])
-    title = f"Training on {goal / 1e9:,.6g} billion tokens"
+    title = f"Training on {goal / 1e9:,.6g} billion tokens{outlook.by}"
     yield from listed(title, outlook.rows, columns, caption=caption)
 
 
@@ -166,6 +166,7 @@ def write_page(outlook: Outlook, folder: Path, goal: float | None, price: float 
     )
     sections = list(_sections(outlook, vectors(figures), goal, price))
     labels = {row.case: row.label for row in outlook.rows}
+    folder.parent.mkdir(parents=True, exist_ok=True)
     return write_changed(prediction_file(folder, ".html"), render(head, sections, labels))
 
 
@@ -233,17 +234,17 @@ def _firsts(outlook: Outlook) -> Iterator[str]:
     for kind, rows in grouped(outlook.rows, lambda row: row.prediction.largest_loss).items():
         labels = _some([row.label for row in rows])
         if not kind:
-            yield f"No bottleneck: {labels}."
+            yield f"No bottleneck{outlook.by}: {labels}."
             continue
         shares = [row.shares[kind] for row in rows]
         between = " to ".join(dict.fromkeys(_percent(share) for share in (min(shares), max(shares))))
-        yield f"First bottleneck ({labels}): {WORDS[kind]}, {between} of the step."
+        yield f"First bottleneck{outlook.by} ({labels}): {WORDS[kind]}, {between} of the step."
     least, most = (pick(outlook.rows, key=lambda row: row.ranks) for pick in (min, max))
     grown = {kind: _share(kind)(most) - _share(kind)(least) for kind in WORDS if kind != "compute"}
     kind = max(grown, key=lambda each: grown[each])
     if most.ranks > least.ranks and grown[kind] > _GROWS:
         yield (
-            f"Fastest growing from {least.label} to {most.label}: {WORDS[kind]}, from "
+            f"Fastest growing{outlook.by} from {least.label} to {most.label}: {WORDS[kind]}, from "
             f"{_share(kind)(least):.0%} to {_share(kind)(most):.0%} of the step."
         )
 

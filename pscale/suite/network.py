@@ -1,10 +1,11 @@
-"""Networks as people write them: links by axis in one line, or a file of tiers and algorithms."""
+"""Networks and machines as people write them: links by axis in one line, files of tiers, data sheets."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from pscale.config.axes import DEGREES, HALVES
 from pscale.config.choices import Group, NonEmpty, Number
 from pscale.config.metrics import measured
 from pscale.errors import SuiteError, UsageError
+from pscale.simulator.datasheet import DataSheet
 from pscale.simulator.network import ALL, IDEAL, OFFERED, Link, Network, Tier, Tiers
 from pscale.suite.document import LONGEST_TEXT, read_document, read_value
 from pscale.suite.problems import Problem, nearest, suite_error, validated
@@ -57,30 +59,61 @@ def _link(value: Any) -> Link:
         return IDEAL
     if not isinstance(value, dict) or not value or not set(value) <= {"latency", "bandwidth"}:
         raise ValueError(f"a link has latency and bandwidth, or is ideal, not '{value}'")
-    return Link(
-        latency_s=_latency_s(value.get("latency", "0s")), bytes_per_s=_rate(value.get("bandwidth", "inf"))
-    )
+    latency, bandwidth = value.get("latency", "0s"), value.get("bandwidth", "inf")
+    return Link(latency_s=_latency_s(latency), bytes_per_s=_bytes_per_s(bandwidth))
 
 
 def _latency_s(value: Any) -> float:
     return measured(value, "s", "a latency such as 5us")
 
 
-def _rate(value: Any) -> float:
-    found = measured(value, "B/s", "a bandwidth such as 10GB/s or 100Gbit/s")
+def _rate(unit: str, expected: str, value: Any) -> float:
+    found = measured(value, unit, expected)
     if not found > 0:
-        raise ValueError("a bandwidth must be above 0")
+        raise ValueError(f"expected {expected}, which is above 0, got {value}")
     return found
+
+
+_bytes_per_s = partial(_rate, "B/s", "a bandwidth such as 10GB/s or 100Gbit/s")
+_flops_per_s = partial(_rate, "FLOP/s", "a rate such as 312TFLOP/s")
 
 
 def load_network(path: Path) -> Tiers:
     """Read a network's file; raises SuiteError with file, line and field for what cannot be."""
     document = read_document(path)
-    known = validated(document.values, document.places, NetworkFile)
-    if problems := list(_problems(known.tiers, known.algorithms)):
+    given = validated(document.values, document.places, NetworkFile)
+    if problems := list(_problems(given.tiers, given.algorithms)):
         raise suite_error(problems, document.places)
-    algorithms: Any = known.algorithms
-    return Tiers(tiers=tuple(map(_tier, known.tiers)), algorithms=algorithms, origin=str(path))
+    return _tiers(given, path)
+
+
+def _tiers(given: NetworkFile, path: Path) -> Tiers:
+    algorithms: Any = given.algorithms
+    return Tiers(tiers=tuple(map(_tier, given.tiers)), algorithms=algorithms, origin=str(path))
+
+
+def load_data_sheet(path: Path) -> DataSheet:
+    """Read a machine's file; raises SuiteError with file, line and field for what cannot be."""
+    document = read_document(path)
+    given = validated(document.values, document.places, DataSheetFile)
+    network, peak = given.network, {dtype: rate for dtype, rate in vars(given.peak).items() if rate}
+    problems = list(_problems(network.tiers, network.algorithms, linked=True)) if network else []
+    problems = [replace(each, path=("network", *each.path)) for each in problems]
+    if not peak:
+        problems.append(Problem(("peak",), "expected FLOP/s by number type, such as {bf16: 312TFLOP/s}"))
+    if problems:
+        raise suite_error(problems, document.places)
+    return DataSheet(
+        name=given.name,
+        peak=peak,
+        products=given.products,
+        memory=given.memory_bytes,
+        bandwidth=given.bandwidth,
+        cores=given.cores,
+        price=given.price,
+        network=_tiers(network, path) if network else None,
+        origin=str(path),
+    )
 
 
 def _tier(entry: TierEntry) -> Tier:
@@ -91,14 +124,20 @@ def _tier(entry: TierEntry) -> Tier:
     return Tier(name=entry.name, ranks=entry.ranks, link=link, oversubscription=over)
 
 
-def _problems(tiers: Sequence[TierEntry], algorithms: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield what is wrong between tiers, and with algorithms."""
+def _problems(
+    tiers: Sequence[TierEntry], algorithms: Mapping[str, str], *, linked: bool = False
+) -> Iterator[Problem]:
+    """Yield what is wrong between tiers, with algorithms, and, if they have to be `linked`, without links."""
     if not tiers:
         yield Problem(("tiers",), f"expected a list of tiers, the lowest first, such as {_TIER}")
     for number, (below, tier) in enumerate(pairwise(each.ranks for each in tiers), start=1):
         if tier % below or tier == below:
             message = f"{tier} is not a multiple of the {below} ranks of the tier below"
             yield Problem(("tiers", number, "ranks"), message)
+    for number, entry in enumerate(tiers):
+        if linked and entry.latency is None:
+            message = "has no latency and bandwidth, and nothing was measured that could stand for them"
+            yield Problem(("tiers", number), message)
     for verb, name in algorithms.items():
         if verb not in OFFERED:
             yield Problem(("algorithms", verb), f"no such call; {nearest(verb, OFFERED)}")
@@ -115,7 +154,7 @@ class TierEntry(Group):
     name: NonEmpty
     ranks: Annotated[int, Number(ge=1, computed=False)]  # in one such unit
     latency: Annotated[Any, BeforeValidator(_latency_s)] = None
-    bandwidth: Annotated[Any, BeforeValidator(_rate)] = None
+    bandwidth: Annotated[Any, BeforeValidator(_bytes_per_s)] = None
     oversubscription: Annotated[float, Number(ge=1, computed=False)] | None = None
 
     def check_fields(self) -> None:
@@ -128,8 +167,32 @@ class TierEntry(Group):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PeakEntry(Group):
+    """FLOP/s by number type."""
+
+    bf16: Annotated[Any, BeforeValidator(_flops_per_s)] = None
+    fp16: Annotated[Any, BeforeValidator(_flops_per_s)] = None
+    float32: Annotated[Any, BeforeValidator(_flops_per_s)] = None
+    float64: Annotated[Any, BeforeValidator(_flops_per_s)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class NetworkFile(Group):
     """A network as its file has it."""
 
     tiers: tuple[TierEntry, ...]
     algorithms: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSheetFile(Group):
+    """A machine as its file has it."""
+
+    name: NonEmpty
+    peak: PeakEntry
+    products: Annotated[float, Number(gt=0, le=1, unit="share", computed=False)]
+    memory_bytes: Annotated[int, Number(ge=1, unit="bytes", computed=False)]
+    bandwidth: Annotated[Any, BeforeValidator(_bytes_per_s)]
+    cores: Annotated[int, Number(ge=1, computed=False)] | None = None
+    price: Annotated[float, Number(ge=0, computed=False)] | None = None
+    network: NetworkFile | None = None

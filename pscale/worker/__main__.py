@@ -97,6 +97,7 @@ def run(spec: job.JobSpec, comm: mpi.Comm, library: dict[str, str], timeline: jo
         from pscale.worker import lone_rank  # noqa: PLC0415 - what only probes need
 
         everyone, nodes = lone_rank.communicator(case, spec.rank), [0] * case.ranks
+        recorder.now = time.thread_time_ns if spec.cpu_time else time.perf_counter_ns
     mesh = mpi.MpiMesh(everyone, sizes, spans, recorder, nodes, poll_s=poll_s)
     with watchdog(recorder, mesh, spec.folder, case.launch.hang_after_s):
         if spec.task == "probe":

@@ -47,6 +47,7 @@ class JobSpec:
     counter: str = ""  # file of the StepCounter of whoever waits
     rank: int = 0  # that is probed, until so many `seconds` after the launch
     seconds: float = 0.0
+    cpu_time: bool = False  # and it is timed by its thread's own
 
     @property
     def processes(self) -> int:
@@ -59,7 +60,9 @@ class JobSpec:
         document = json.loads((folder / "case.json").read_text(encoding="utf-8"))
         given = {name: document[name] for name in ("task", "repeat", "launched_unix_s")}
         case, data = from_dict(Case, document["case"]), Path(document["data"])
-        given |= {name: document[name] for name in ("counter", "rank", "seconds") if name in document}
+        given |= {
+            name: document[name] for name in ("counter", "rank", "seconds", "cpu_time") if name in document
+        }
         return cls(case=case, folder=folder, data=data, **given)
 
 

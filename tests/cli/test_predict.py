@@ -16,13 +16,16 @@ from pscale.analysis.text import rate
 from pscale.cli import predict as predict_module
 from pscale.cli.options import Predict
 from pscale.cli.predict import by_parts, predict
+from pscale.config import Case, Model, Train
 from pscale.errors import PlanError, ResultsError, SuiteError, UsageError
 from pscale.predict import simgrid
 from pscale.predict.profile import Profile
 from pscale.predict.simgrid import SimGridError
+from pscale.predict.step_program import Segment, step_program
 from pscale.runs import predictions
 from pscale.runs.run_folders import prediction_file
 from pscale.suite.load import Override
+from pscale.suite.network import load_data_sheet
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "reports" / "gallery" / "pipeline"
@@ -254,7 +257,7 @@ def test_a_run_of_another_machine_is_refused_unless_it_is_meant(suite, tmp_path,
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"probe": None}, r"--from RUN, or give --probe 30s"),
+        ({"probe": None}, r"--from RUN .*--on FILE .*--probe 30s"),
         ({"probe": "30s"}, r"2 ranks that exchange data: say .*--from RUN.*--bare RUN.*--network FILE"),
         ({"probe": "soon", "ranks": "1"}, r"--probe: expected a time such as .*'soon'"),
         ({"probe": "0s", "ranks": "1"}, r"--probe 0s: expected a time up to a day"),
@@ -270,3 +273,140 @@ def test_a_probe_without_what_it_needs_says_what_to_give(given, said, suite, tmp
     )
     with pytest.raises(UsageError, match=said):
         predict(options)
+
+
+ALONE = SUITE.replace("ranks: 2\n", "ranks: 1\n").replace("pp: 2, ", "")
+SHEET = """name: a card
+peak: {float32: 1TFLOP/s}
+products: 50%
+memory: 1GB
+bandwidth: inf
+price: 3
+network: {tiers: [{name: node, ranks: 8, latency: 2us, bandwidth: 1GB/s}]}
+"""
+
+
+@pytest.fixture
+def by_sheet(tmp_path, capsys):
+    """What predicts on a machine by its data sheet, and returns what is printed, or the cases as JSON."""
+
+    def call(suite_text=ALONE, sheet=SHEET, **given):
+        (tmp_path / "sheet.yaml").write_text(sheet)
+        (tmp_path / "later.yaml").write_text(suite_text)
+        common = {"profiled": None, "any_machine": False, "sheet": tmp_path / "sheet.yaml"}
+        predict(asked(tmp_path / "later.yaml", tmp_path / "reports", **{**common, **given}))
+        out = capsys.readouterr().out
+        return json.loads(out)["cases"] if given.get("as_json") else " ".join(out.split())
+
+    return call
+
+
+def computed(ranks=1):
+    """Return the FLOPs and bytes of the kernels of the suite's one rank."""
+    model = Model(kind="gpt", layers=8, width=64, heads=4, sequence=128, vocabulary=256)
+    case = Case(suite="", label="", model=model, train=Train(batch=8, micro_batches=4), ranks=ranks)
+    (block,) = step_program(case).blocks
+    works = [each for part in block.step if isinstance(part, Segment) for each in part.operations]
+    return sum(each.flops for each in works), sum(each.bytes for each in works)
+
+
+def test_by_data_sheet_a_step_takes_its_flops_at_the_rate_of_products_or_its_bytes_at_the_bandwidth(by_sheet):
+    flops, moved_bytes = computed()
+    (case,) = by_sheet(as_json=True)
+    assert case["step_s"]["value"] == pytest.approx(flops / 0.5e12)
+    slow = SHEET.replace("1TFLOP/s", "999EFLOP/s").replace("bandwidth: inf", "bandwidth: 2GB/s")
+    (case,) = by_sheet(sheet=slow, as_json=True)
+    assert case["step_s"]["value"] == pytest.approx(moved_bytes / 2e9)
+
+
+def test_a_rank_has_the_share_of_a_node_that_its_threads_are_of_the_cores(by_sheet):
+    flops, _ = computed()
+    (case,) = by_sheet(sheet=SHEET + "cores: 4\n", as_json=True)
+    assert case["step_s"]["value"] == pytest.approx(flops / (0.5e12 / 4))
+    hours = flops / (0.5e12 / 4) * 1e9 / (8 * 128) / 3600
+    assert f"{hours:.3g} h {rate(hours * 3 / 4)}" in by_sheet(sheet=SHEET + "cores: 4\n", tokens="1B")
+
+
+def test_calls_take_the_prices_of_the_sheets_network_or_of_another(by_sheet, tmp_path):
+    two = SUITE.replace("pp: 2, dp: rest", "dp: rest, reduction: all-reduce")
+    (case,) = by_sheet(two, as_json=True)
+    transfer_s = case["losses_s"]["transfer"]
+    (tmp_path / "fast.yaml").write_text("tiers: [{name: all, ranks: 8, latency: 1us, bandwidth: 2GB/s}]")
+    (case,) = by_sheet(two, network=tmp_path / "fast.yaml", as_json=True)
+    assert case["losses_s"]["transfer"] == pytest.approx(transfer_s / 2)
+
+
+def test_every_sentence_says_that_nothing_was_measured_and_no_interval_is_stated(by_sheet, tmp_path):
+    said = by_sheet(tokens="1B")
+    for words in (
+        "predicted from the data sheet",
+        "(a card)",
+        "Predicted steps by data sheet",
+        "* no interval: by data sheet, nothing was measured",
+        "Training on 1 billion tokens by data sheet",
+        "cost at 3 per rank-hour",
+        "by data sheet, nothing was measured: a kernel takes as long as its FLOPs at 50% of 1 TFLOP/s",
+        "By data sheet: no time of a card was measured, and no interval is known.",
+    ):
+        assert words in said
+    assert "needs" not in said
+    (case,) = by_sheet(as_json=True)
+    assert (case["step_s"]["low"], case["step_s"]["high"], case["unchecked_beyond_ranks"]) == (None, None, 0)
+    page = (tmp_path / "reports" / "later.prediction.html").read_text()
+    assert "No bottleneck by data sheet" in page
+    assert predictions.read(tmp_path / "reports" / "later") == []  # no run of this machine is held to it
+
+
+def test_a_model_that_no_machine_holds_is_predicted_without_its_memory_and_says_so(by_sheet):
+    seventy = SUITE.replace("layers: 8, width: 64, heads: 4", "layers: 80, width: 8192, heads: 64")
+    seventy = seventy.replace("ranks: 2\n", "ranks: 1\n").replace("pp: 2, ", "").replace("rest", "1")
+    seventy = seventy.replace("micro_batches: 4", "micro_batches: 1")
+    said = by_sheet(seventy)
+    assert re.search(r"a rank needs [0-9.e+]+ GiB of memory and has 954 MiB: so this cannot run", said)
+
+
+@pytest.mark.parametrize(
+    ("sheet", "given", "said"),
+    [
+        (
+            SHEET.replace("float32", "flaot32"),
+            {},
+            "sheet.yaml:2: peak.flaot32: 'peak' has no such field; did you",
+        ),
+        (
+            SHEET.replace("{float32: 1TFLOP/s}", "{}"),
+            {},
+            "sheet.yaml:2: peak: expected FLOP/s by number type",
+        ),
+        (
+            SHEET.replace("1TFLOP/s", "1GB/s"),
+            {},
+            "sheet.yaml:2: peak.float32: expected a rate such as 312TFLOP/s",
+        ),
+        (SHEET.replace("50%", "150%"), {}, "sheet.yaml:3: products: expected at most 1"),
+        (SHEET.replace("bandwidth: inf", "bandwith: inf"), {}, "did you mean 'bandwidth'?"),
+        (SHEET.replace("latency: 2us, bandwidth: 1GB/s", ""), {}, "network.tiers[0]: has no latency"),
+        (
+            SHEET.replace("float32", "bf16"),
+            {},
+            "peak: has bf16, and 1 rank computes in float32: add its FLOP/s, or",
+        ),
+        (SHEET + "cores: 0\n", {}, "cores: expected at least 1"),
+        (SHEET, {"profiled": RUN}, "leave out --from, or --on"),
+        (SHEET, {"probe": "3s"}, "leave out --probe, or --on"),
+        (SHEET[: SHEET.index("network")], {"ranks": "2"}, "network: is missing, and the 2 ranks of"),
+    ],
+)
+def test_what_is_refused_of_a_data_sheet(by_sheet, sheet, given, said):
+    with pytest.raises((SuiteError, UsageError)) as failed:
+        by_sheet(sheet=sheet, **given)
+    assert said in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "examples" / "machines").glob("*.yaml")), ids=lambda file: file.stem
+)
+def test_every_example_of_a_data_sheet_is_read(file):
+    sheet = load_data_sheet(file)
+    assert sheet.network
+    assert 1e11 < max(sheet.peak.values()) < 1e16

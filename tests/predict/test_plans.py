@@ -19,9 +19,9 @@ from pscale.errors import UsageError
 from pscale.predict import search as search_module
 from pscale.predict.advice import advised, agreement, losses
 from pscale.predict.engine import Interval, Prediction, predict
-from pscale.predict.plans import leaner, plans
+from pscale.predict.plans import leaner, least_bytes, plans
 from pscale.predict.profile import Profile
-from pscale.predict.search import DRAWS, search
+from pscale.predict.search import DRAWS, Memory, search
 from pscale.suite.derive import derived, plan_lines, work_of
 from pscale.suite.expand import expand
 from pscale.suite.load import load_suite
@@ -32,6 +32,7 @@ ROOT = Path(__file__).parents[2]
 TINY = replace(TEXT, model=replace(TEXT.model, layers=4, heads=8))
 MOE = replace(TINY, model=replace(TINY.model, kind="moe", experts=4, top_k=2))
 SMALL = replace(TINY, ranks=4, train=replace(TEXT.train, batch=2))
+EVERYTHING = Memory(fits=lambda _: True)
 MACHINE = {"cores": 8, "memory_gib": 16, "nodes": 1, "cores_per_node": 8}
 
 
@@ -128,7 +129,7 @@ def brute(profile):
 
 @pytest.mark.slow
 def test_the_search_finds_the_plans_that_are_fastest_of_all(profile, brute):
-    found = search(SMALL, profile, lambda _: True, 5)
+    found = search(SMALL, profile, EVERYTHING, 5)
     assert [each.case for each in found.found] == [each.case for each in brute[:5]]
     assert found.predicted < found.plans == len(brute)
 
@@ -140,7 +141,7 @@ def test_plans_that_do_not_fit_are_left_out_and_leaner_forms_take_their_place(pr
     def fits(case):
         return case.plan.zero != first.plan.zero or case.plan.checkpoint == "full"
 
-    found = search(SMALL, profile, fits, 5)
+    found = search(SMALL, profile, Memory(fits=fits), 5)
     assert first in found.too_large
     assert all(fits(each.case) for each in found.found)
 
@@ -154,7 +155,7 @@ def test_an_interrupted_search_returns_the_best_of_what_was_predicted(profile, m
         if counts[0] == 3:
             raise KeyboardInterrupt
 
-    found = search(SMALL, profile, lambda _: True, 5, tell)
+    found = search(SMALL, profile, EVERYTHING, 5, tell)
     steps_s = [each.step_s.value for each in found.found]
     assert found.ended
     assert len(steps_s) == found.predicted == 3
@@ -165,7 +166,7 @@ def test_an_interrupted_search_returns_the_best_of_what_was_predicted(profile, m
 def test_a_search_tells_how_many_plans_are_left_and_none_in_the_end(profile, monkeypatch):
     monkeypatch.setattr(search_module, "_TELLING_S", -1.0)
     told = []
-    found = search(SMALL, profile, lambda _: True, 1, lambda *counts: told.append(counts))
+    found = search(SMALL, profile, EVERYTHING, 1, lambda *counts: told.append(counts))
     assert told[0] == (0, found.plans)
     assert told[-1] == (found.predicted, 0)
 
@@ -174,7 +175,7 @@ def test_a_search_runs_a_fifth_of_its_plans_dry_at_most(profile, monkeypatch):
     ran, rank_program = [], search_module.rank_program
     monkeypatch.setattr(search_module, "rank_program", lambda *a: ran.append(a) or rank_program(*a))
     work = replace(TINY, ranks=8, train=replace(TINY.train, batch=16))
-    found = search(work, profile, lambda _: True, 5)
+    found = search(work, profile, EVERYTHING, 5)
     assert found.plans > 1000
     assert len(ran) < found.plans / 5
 
@@ -233,3 +234,42 @@ def test_agreement_says_regret_order_and_error_of_what_was_measured():
         "Rank correlation of predicted and measured steps (Spearman): 0.50",
         "Mean error of the predicted steps: 36.4%",
     )
+
+
+@pytest.mark.parametrize("work", [TINY, MOE], ids=["dense", "mixture"])
+def test_no_plan_needs_less_memory_than_its_least(work):
+    work = replace(work, ranks=8, train=replace(work.train, batch=16))
+    alone = predict_memory(replace(work, ranks=1, plan=Plan())).memory_bytes
+    found = list(plans(work))
+    for case in random.Random(3).sample(found, round(60 * THOROUGH)):
+        for form in (case, replace(case, plan=replace(case.plan, checkpoint="full"))):
+            needed_bytes = predict_memory(form, fullest_rank(form)).total_bytes
+            assert 0 < least_bytes(form, alone) <= needed_bytes, form.plan
+
+
+def test_of_plans_that_cannot_fit_nothing_is_run_dry(profile, monkeypatch):
+    ran = []
+    monkeypatch.setattr(search_module, "rank_program", lambda *a: ran.append(a))
+    never = Memory(fits=lambda _: True, least_bytes=lambda _: 2.0, limit_bytes=1.0)
+    found = search(SMALL, profile, never, 5)
+    assert ran == []
+    assert (found.found, found.predicted, found.stopped) == ((), 0, False)
+    assert {each.plan.checkpoint for each in found.too_large} == {"none", "selective", "full"}
+
+
+def test_a_search_stops_where_many_plans_and_those_that_need_least_do_not_fit(profile, monkeypatch):
+    monkeypatch.setattr(search_module, "_MANY", 5)
+    tried = []
+    needs = {"none": 3.0, "selective": 2.0, "full": 1.0}
+
+    def fits(case):
+        tried.append(case)
+        return case.plan.checkpoint == "full" and one_fits
+
+    for one_fits in (False, True):
+        tried.clear()
+        memory = Memory(fits=fits, least_bytes=lambda case: needs[case.plan.checkpoint])
+        found = search(SMALL, profile, memory, 2)
+        assert found.stopped is not one_fits
+        assert [each.case.plan.checkpoint for each in found.found] == ["full"] * 2 * one_fits
+        assert one_fits or {each.plan.checkpoint for each in tried[5:]} == {"full"}

@@ -1,6 +1,7 @@
 """Which ranks a probe stands for, and what a prediction makes of what it measured."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,13 +10,19 @@ from plans import on_plan
 from training.test_offload import GPT, MOE
 
 from pscale.analysis.text import duration_3
+from pscale.cli import predict as predict_module
+from pscale.cli.predict import LoneRanks
 from pscale.config import Inject, Plan
+from pscale.launch import local
+from pscale.launch.machine import inspect
 from pscale.mesh.emulated import Arriving, EmulatedComm
 from pscale.predict.costs import Costs
+from pscale.predict.datasheet import empty_profile
 from pscale.predict.engine import predict
-from pscale.predict.probe import Probes, empty_profile, kinds_of
+from pscale.predict.probe import Probes, kinds_of
 from pscale.predict.profile import Distribution
 from pscale.predict.step_program import step_program
+from pscale.worker.job import JobSpec
 
 NOTHING = empty_profile("host", "processor", 2)
 MIXED = replace(MOE, model=replace(MOE.model, layers=6, every=3))
@@ -44,6 +51,29 @@ def test_a_probe_knows_neither_delays_nor_other_networks_and_is_of_one_number_of
     names = [[kind.name for kind in kinds_of(each)] for each in (case, late, more, threads)]
     assert names[0] == names[1] == names[2] != names[3]
     assert kinds_of(late)[0].case.inject == Inject()
+
+
+def test_a_rank_is_timed_by_the_cpu_unless_other_threads_or_files_take_part(tmp_path, monkeypatch):
+    case = on_plan(GPT, Plan(dp=2))
+    offloading = replace(case, plan=replace(case.plan, offload="both"))
+    timed = {"one thread": case, "two threads": replace(case, threads=2), "offload": offloading}
+    for name, each in timed.items():
+        (kind,) = kinds_of(each)
+        monkeypatch.setattr(local, "launch", lambda *_: SimpleNamespace(status="ok"))
+        monkeypatch.setattr(predict_module, "command", lambda *_, **__: None)
+        ranks = LoneRanks(launcher=None, here=inspect(), folder=tmp_path / name)
+        spec = JobSpec.read(ranks(kind, 0, 1.0).parent)
+        assert (spec.task, spec.cpu_time) == ("probe", name == "one thread")
+
+
+def test_how_ranks_scatter_is_that_of_the_run_where_there_is_one(probed):
+    case = on_plan(GPT, Plan(dp=2))
+    alone, _ = probed(case)
+    late = [replace(pace, case="traced", own=1 + np.eye(len(pace.own), 2)) for pace in alone.paces]
+    known = replace(NOTHING, paces=tuple(late), cases=())
+    found, _ = probed(case, known)
+    assert found.paces is known.paces
+    assert {pace.case for pace in alone.paces} == {case.id}
 
 
 @pytest.fixture
@@ -129,6 +159,11 @@ def test_a_traced_rank_is_probed_in_turn_and_computing_takes_as_much_longer_as_i
     for each in block.step[1::2]:
         times = [found[longer].segments[each.key].times.mean for longer in (1, 100)]
         assert times[1] == pytest.approx(100 * times[0])
+    works = [each for each in block.step[1::2] if each.work]
+    scatter = [found[1].segments[each.key].times for each in works]
+    relative = [each.values / each.mean for each in scatter]
+    assert all(each == pytest.approx(relative[0]) for each in relative)  # as in the run, whatever the segment
+    assert np.ptp(relative[0]) > 0
     assert all("computing is multiplied by " in each.notes[-1] for each in found.values())
     order = []
     assert "is left out" in measured(replace(known, cases=(replace(traced, threads=2),))).notes[-1]

@@ -108,9 +108,10 @@ def test_a_run_predicts_other_sizes_by_its_own_parts_and_says_where_it_cannot(mo
 
 def test_the_law_beside_the_parts_is_that_of_the_size_and_not_of_the_line_in_the_figure(folder, monkeypatch):
     path, _ = folder
-    monkeypatch.setattr("pscale.cli.predict._parts", lambda _: (None, {}))
+    monkeypatch.setattr(Profile, "of_run", lambda _: None)
     monkeypatch.setattr("pscale.cli.predict._projected", lambda *_: {"step_s": Estimate(value=9.0)})
     run = load(path)
+    monkeypatch.setitem(run.suite, "resolved", {"name": "any"})
     findings = by_parts(run, Findings(run, predict=[64]), [64])
     (law,) = (row for row in findings.rows("law_predictions") if row.part == "step" and not row.curve)
     (projection,) = findings.rows("projections")
