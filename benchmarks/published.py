@@ -19,6 +19,7 @@ from pscale.config import Case, Data, Model, Plan, Train
 from pscale.predict.datasheet import profile_by_sheet
 from pscale.predict.engine import predict
 from pscale.simulator.network import Network
+from pscale.suite.file import PUBLISHED
 from pscale.suite.network import load_data_sheet
 
 ROOT = Path(__file__).parents[1]
@@ -37,13 +38,29 @@ STEPS = {
     "MT-NLG 530B": ((105, 20480, 128), 35, (1, 280, 3), (49.05, 37.83)),
     "1T": ((128, 25600, 160), 64, (1, 512, 1), (94.42, 71.49)),
 }
-# Data sheet; layers, width, heads, sequence, vocabulary; billions of tokens; hours of an accelerator; source.
-TRAININGS = {
-    "GPT-3 175B": ("v100", (96, 12288, 96, 2048, 51200), 300, 10_000 * 14.8 * 24, "arxiv.org/abs/2104.10350"),
-    "LLaMA 7B": ("a100", (32, 4096, 32, 2048, 32000), 1000, 82_432, "arxiv.org/abs/2302.13971"),
-    "LLaMA 65B": ("a100", (80, 8192, 64, 2048, 32000), 1400, 1_022_362, "arxiv.org/abs/2302.13971"),
-    "Llama 2 7B": ("a100", (32, 4096, 32, 4096, 32000), 2000, 184_320, "arxiv.org/abs/2307.09288"),
-    "Llama 2 13B": ("a100", (40, 5120, 40, 4096, 32000), 2000, 368_640, "arxiv.org/abs/2307.09288"),
+LLAMA = PUBLISHED["llama-2-7b"]
+_65B = {"layers": 80, "width": 8192, "heads": 64, "mlp_width": 22016}
+# Data sheet; sizes; billions of tokens; hours of an accelerator; source.
+TRAININGS: dict[str, tuple[str, Mapping[str, Any], int, float, str]] = {
+    "GPT-3 175B": ("v100", PUBLISHED["gpt3-175b"], 300, 10_000 * 14.8 * 24, "arxiv.org/abs/2104.10350"),
+    "LLaMA 7B": ("a100", {**LLAMA, "sequence": 2048}, 1000, 82_432, "arxiv.org/abs/2302.13971"),
+    "LLaMA 65B": ("a100", {**LLAMA, **_65B, "sequence": 2048}, 1400, 1_022_362, "arxiv.org/abs/2302.13971"),
+    "Llama 2 7B": ("a100", LLAMA, 2000, 184_320, "arxiv.org/abs/2307.09288"),
+    "Llama 2 70B": ("a100", PUBLISHED["llama-2-70b"], 2000, 1_720_320, "arxiv.org/abs/2307.09288"),
+    "Llama 3.1 8B": (
+        "h100",
+        PUBLISHED["llama-3-8b"],
+        15_000,
+        1.46e6,
+        "huggingface.co/meta-llama/Llama-3.1-8B",
+    ),
+    "Llama 3.1 70B": (
+        "h100",
+        PUBLISHED["llama-3-70b"],
+        15_000,
+        7e6,
+        "huggingface.co/meta-llama/Llama-3.1-70B",
+    ),
 }
 
 
@@ -86,26 +103,13 @@ def steps() -> Iterator[dict[str, Any]]:
 
 def trainings() -> Iterator[dict[str, Any]]:
     """Yield predicted and published hours of an accelerator for whole trainings."""
-    for name, (
-        file,
-        (layers, width, heads, sequence, vocabulary),
-        tokens,
-        hours,
-        source,
-    ) in TRAININGS.items():
+    for name, (file, sizes, tokens, hours, source) in TRAININGS.items():
         sheet = load_data_sheet(ROOT / "examples" / "machines" / f"{file}.yaml")
-        sizes = {
-            "layers": layers,
-            "width": width,
-            "heads": heads,
-            "sequence": sequence,
-            "vocabulary": vocabulary,
-        }
         model = Model(**sizes, dtype="fp16" if file == "v100" else "bf16")
         train = Train(batch=MICRO_BATCHES, micro_batches=MICRO_BATCHES)
         case = case_of(name, model, Plan(), train)
         made = predict(case, profile_by_sheet(sheet, case), draws=2)
-        steps = tokens * 1e9 / (sequence * MICRO_BATCHES)
+        steps = tokens * 1e9 / (model.sequence * MICRO_BATCHES)
         yield {
             "model": name,
             "machine": sheet.name,
