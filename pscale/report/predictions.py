@@ -75,7 +75,7 @@ def _factors(outlook: Outlook) -> Iterator[Table]:
         CASE,
         Column("ranks", str, get=_ranks),
         Column("efficiency", text.percent, band=True, get="efficiency"),
-        Column("90% of launches", str, wide=True, get=lambda row: _bounds(row.efficiency, _percent)),
+        Column("90% of launches", str, wide=True, get=lambda row: _bounds(row.efficiency, text.percent_0)),
         *(Column(_SHORT.get(name, name), text.percent, band=True, get=_factor(name)) for name in names),
     )
     caption = (
@@ -122,10 +122,6 @@ def _bounds(value: Estimate, write: Callable[[float], str]) -> Written | None:
     if value.low is None or value.high is None:
         return None
     return Written(value.low, f"{write(value.low)} to {write(value.high)}")
-
-
-def _percent(share: float) -> str:
-    return f"{share:.0%}"
 
 
 def _ranks(row: Row) -> Written:
@@ -221,7 +217,7 @@ def _tiles(outlook: Outlook) -> Tiles:
     items = [Tile(name=f"Step of {row.label}", value=value, unit=unit, note=note)]
     if row.efficiency:
         share = row.efficiency.value
-        bounds = _bounds(row.efficiency, _percent)
+        bounds = _bounds(row.efficiency, text.percent_0)
         note = "; ".join([*([bounds.text] if bounds else []), f"{row.base} is 100%"])
         items.append(Tile(name="Efficiency", value=f"{share:.0%}", note=note, band=band(share)))
     checked = f"{row.prediction.checked_ranks:,}"
@@ -237,7 +233,7 @@ def _firsts(outlook: Outlook) -> Iterator[str]:
             yield f"No bottleneck{outlook.by}: {labels}."
             continue
         shares = [row.shares[kind] for row in rows]
-        between = " to ".join(dict.fromkeys(_percent(share) for share in (min(shares), max(shares))))
+        between = " to ".join(dict.fromkeys(text.percent_0(share) for share in (min(shares), max(shares))))
         yield f"First bottleneck{outlook.by} ({labels}): {WORDS[kind]}, {between} of the step."
     least, most = (pick(outlook.rows, key=lambda row: row.ranks) for pick in (min, max))
     grown = {kind: _share(kind)(most) - _share(kind)(least) for kind in WORDS if kind != "compute"}

@@ -103,17 +103,9 @@ def load_data_sheet(path: Path) -> DataSheet:
         problems.append(Problem(("peak",), "expected FLOP/s by number type, such as {bf16: 312TFLOP/s}"))
     if problems:
         raise suite_error(problems, document.places)
-    return DataSheet(
-        name=given.name,
-        peak=peak,
-        products=given.products,
-        memory=given.memory_bytes,
-        bandwidth=given.bandwidth,
-        cores=given.cores,
-        price=given.price,
-        network=_tiers(network, path) if network else None,
-        origin=str(path),
-    )
+    same = {name: getattr(given, name) for name in ("name", "products", "bandwidth", "cores", "price")}
+    tiers = _tiers(network, path) if network else None
+    return DataSheet(**same, peak=peak, memory=given.memory_bytes, network=tiers, origin=str(path))
 
 
 def _tier(entry: TierEntry) -> Tier:
