@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from bare_runs import write_bare
 
@@ -31,6 +32,7 @@ from pscale.predict.profile import (
 from pscale.predict.step_program import step_program
 from pscale.predict.walk import StepPaces, Walk
 from pscale.runs.step_time import step_time, step_times
+from pscale.runs.store import part_path
 from pscale.simulator.network import Link, Network
 
 GALLERY = Path(__file__).parents[2] / "reports" / "gallery"
@@ -59,10 +61,18 @@ def test_a_run_without_events_says_how_to_get_them():
         Profile.of_run(untraced)
 
 
-def test_a_run_of_another_program_says_what_can_be_predicted_of_it(tmp_path):
-    watched = SimpleNamespace(path=tmp_path, planned={"a": {"model": {"kind": "program"}}})
-    with pytest.raises(UsageError, match=r"another program.*--what-if NETWORK.yaml.*pscale's own trainer"):
-        Profile.of_run(watched)
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_run_of_another_program_says_what_can_be_predicted_of_it(tmp_path, recorded):
+    row = {"case": "0123456789", "repeat": 0, "label": "a", "ranks": 2, "status": "ok"}
+    planned = {"0123456789": {"model": {"kind": "program"}}}
+    run = SimpleNamespace(path=tmp_path, planned=planned, cases=pd.DataFrame([row]))
+    if recorded:
+        events = part_path(tmp_path / "data", "events", "0123456789", 0)
+        events.parent.mkdir(parents=True)
+        events.touch()
+    with pytest.raises(UsageError, match=r"another program.*pscale's own trainer") as error:
+        Profile.of_run(run)
+    assert ("--what-if NETWORK.yaml" in str(error.value)) == recorded
 
 
 def test_what_keeps_its_time_while_the_pace_changes_keeps_its_mean():
