@@ -42,7 +42,7 @@ COMMANDS = get_command(application()).commands
 FOREIGN = {  # options of other programs, and of pscale itself, that pages name
     *("--no-deps", "--no-binary", "--force-reinstall", "--no-cache-dir", "--user", "--upgrade", "--rounds"),
     *("--ntasks-per-node", "--exclusive", "--mpi", "--cpus-per-task", "--threads-per-core"),
-    *("--oversubscribe", "--allow-run-as-root", "--torch-python", "--debug"),
+    *("--oversubscribe", "--allow-run-as-root", "--torch-python", "--debug", "--llama"),
     *("--mem", "--overlap"),  # of Slurm
 }
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")

@@ -8,7 +8,7 @@ PAGE = ROOT / "docs" / "strategies.md"
 
 def test_names_in_the_page_are_those_of_the_code():
     named = {
-        "parallel/strategies.py": ["CHECKS", "CALLS", "buffer_bytes"],
+        "parallel/strategies.py": ["TABLE", "CALLS", "buffer_bytes"],
         "parallel/ranks.py": ["GROUPS"],
         "config/axes.py": ["AXES"],
         "parallel/data_parallel.py": ["def calls"],

@@ -326,7 +326,7 @@ def test_every_shipped_workload_asks_a_question_of_an_example_that_is_there(path
     """Programs that are to be built are stood for by others; those that are there are the shipped ones."""
     (folder / "examples").mkdir()
     (folder / "suites" / "watch").mkdir(parents=True)
-    for example in (ROOT / "examples").iterdir():
+    for example in filter(Path.is_file, (ROOT / "examples").iterdir()):
         (folder / "examples" / example.name).write_bytes(example.read_bytes())
         built = folder / "examples" / example.stem
         built.touch()
