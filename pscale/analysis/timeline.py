@@ -217,6 +217,8 @@ def how_to_trace(run: Run) -> str:
 def traced(run: Run) -> list[Traced]:
     """Return the launches that ended well and whose events were kept, in the order of the suite."""
     kept = {path.name for path in store.part_paths(run.path / "data", "events")}
+    if not kept:
+        return []  # of runs that are laid over each other, whose cases are not those of files
     good = run.cases[run.cases["status"].isin(RECORDED)]
     order = {case: place for place, case in enumerate(run.planned)}
     launches = [

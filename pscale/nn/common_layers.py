@@ -133,7 +133,7 @@ class SwiGlu:
         return slopes
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Draws:
     """Where random numbers are drawn: in a step, for sequences of the global batch from number `first` on.
 

@@ -174,7 +174,7 @@ def _unknown_field(path: Path_, values: Any, top: type) -> str:
     *groups, name = _names(path)
     group = group_at(groups, top) or top
     said = values.get(groups[0], {}) if groups else values
-    kind = said["kind"] if kinds_of(group) != ("",) else ""
+    kind = said.get("kind", "") if kinds_of(group) != ("",) else ""
     holder = "a suite" if top is File else "the file"
     if groups:
         holder = f"'{'.'.join(groups)}'" + (f" of kind {kind}" if kind else "")

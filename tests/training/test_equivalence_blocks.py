@@ -77,7 +77,7 @@ def test_every_step_and_seed_and_sequence_drops_other_features():
 
 
 def _dropped(seed, step, first):
-    layer = Dropout(0.2, 5, Draws(seed, step, first), runs=[slice(0, 40)], buffers=Buffers())
+    layer = Dropout(0.2, 5, Draws(seed=seed, step=step, first=first), runs=[slice(0, 40)], buffers=Buffers())
     return layer.forward(np.ones((1, 40, 50)))[0] == 0
 
 
