@@ -297,19 +297,20 @@ def changed(case: Case, values: Values) -> Case | None:
     for name, value in values.items():
         group, _, field = _PATHS[name].rpartition(".")
         of[group][field] = value
-    matrix = replace(case.plan.matrix, **of["plan.matrix"])
-    plan, ranks = replace(case.plan, **{"matrix": matrix, **of["plan"]}), values.get("ranks", case.ranks)
+
+    def part(group: str) -> Any:
+        return replace(attrgetter(group)(case), **of[group]) if of[group] else attrgetter(group)(case)
+
+    train, model, precision = map(part, ("train", "model", "precision"))
+    plan, ranks = replace(part("plan"), matrix=part("plan.matrix")), values.get("ranks", case.ranks)
     if values.keys() & ({"ranks", *DEGREES} - {"dp"}):
         dp, rest = divmod(ranks, plan.ranks // plan.dp)
         if rest or not dp:
             return None
         plan = replace(plan, dp=dp)
-    train = replace(case.train, **of["train"])
     if case.scaling == "weak":
-        train = replace(
-            train, batch=values.get("batch", train.batch // case.plan.batch_parts) * plan.batch_parts
-        )
-    model, precision = replace(case.model, **of["model"]), replace(case.precision, **of["precision"])
+        batch = values.get("batch", train.batch // case.plan.batch_parts)
+        train = replace(train, batch=batch * plan.batch_parts)
     return replace(case, ranks=ranks, plan=plan, train=train, model=model, precision=precision)
 
 

@@ -34,8 +34,6 @@ _SAME: Mapping[str, Sequence[str]] = {  # in which trainings agree that go on wi
     "data": ["kind", "source", "split", "samples"],
 }
 _ANY = {"steps", "warmup", "micro_batches", "save", "load", "load_by"}  # of one training, wherever it stops
-
-
 LOADING = ("load_s", "load_read_s", "load_broadcast_s", "load_read_bytes", "load_broadcast_bytes")
 
 
