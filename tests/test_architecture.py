@@ -49,6 +49,7 @@ THIRD_PARTY = {
     "pyarrow": {"runs"},
     "pandas": {"analysis", "predict", "export", "report", "api"},
     "scipy": {"analysis", "predict"},
+    "seaborn": {"report"},
     "matplotlib": {"report", "api"},
     "jinja2": {"report"},
     "markupsafe": {"report"},
@@ -70,7 +71,7 @@ PURE = {
 LONGEST_FUNCTION = 60  # lines, with its docstring
 BUDGETS = {  # lines and files together: they only fall
     # what reads a run
-    ("analysis", "report"): (16_137, 45),
+    ("analysis", "report"): (16_133, 45),
     # from the suite to the process
     ("cli", "launch", "suite", "config", "runs", "blas"): (20_476, 94),
     # how a plan is trained

@@ -25,7 +25,7 @@ HATCHLING = Requirement(tomllib.loads((ROOT / "pyproject.toml").read_text())["bu
 def conda():
     recipe = yaml.safe_load((RECIPES / "conda" / "recipe.yaml").read_text())
     run, host = (map(Requirement, recipe["requirements"][kind]) for kind in ("run", "host"))
-    names = {"matplotlib-base": "matplotlib"}
+    names = {"seaborn-base": "seaborn"}
     needs = {canonicalize_name(names.get(each.name, each.name)): each.specifier for each in run}
     build = next(each for each in host if each.name == "hatchling")
     return recipe["context"]["version"], recipe["about"]["summary"], needs, build

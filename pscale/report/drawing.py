@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import re
+import sys
 import warnings
 import xml.etree.ElementTree as ET
 from collections import Counter, defaultdict
@@ -70,6 +71,12 @@ with (
     chdir(Path(__file__).parent),
 ):  # when it is imported, Matplotlib reads the current folder's matplotlibrc
     import matplotlib as mpl
+
+    sys.modules.setdefault("scipy", None)  # type: ignore[arg-type]  # seaborn would import it, for a second
+    import seaborn as sns
+
+    if not sys.modules["scipy"]:
+        del sys.modules["scipy"]
     from matplotlib.axes import Axes
     from matplotlib.colors import to_rgb
     from matplotlib.figure import Figure
@@ -78,7 +85,6 @@ with (
     from matplotlib.textpath import text_to_path
 
 _OWN: dict[str, Any] = {
-    "figure.facecolor": "white",
     "figure.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.edgecolor": QUIET,
@@ -89,20 +95,10 @@ _OWN: dict[str, Any] = {
     "axes.grid": True,
     "grid.color": GRID,
     "axes.axisbelow": True,
-    "axes.linewidth": 1.0,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "xtick.major.width": 1.0,
-    "xtick.minor.width": 0.8,
-    "xtick.minor.size": 3.2,
     "ytick.major.size": 0,
-    "ytick.major.width": 1.0,
-    "ytick.minor.width": 0.8,
-    "ytick.minor.size": 3.2,
-    "lines.solid_capstyle": "round",
-    "patch.edgecolor": "w",
-    "patch.force_edgecolor": True,
-    "patch.linewidth": 0.8,
+    "ytick.left": True,
     "legend.frameon": False,
     "text.parse_math": False,  # labels are a suite's text
     "svg.fonttype": "none",
@@ -150,7 +146,7 @@ def styled(style: FigureStyle = SCREEN) -> Iterator[None]:
     """Apply the style to figures made inside the block, and to nothing else."""
     defaults = ((name, value) for name, value in mpl.rcParamsDefault.items() if name != "backend")
     settings: Any = {name: value for name, value in defaults if mpl.rcParams[name] != value}
-    settings |= _OWN
+    settings |= {**sns.axes_style("ticks"), **sns.plotting_context("paper"), **_OWN}
     settings |= {name: style.scale * size for name, size in _SIZES.items()}
     with mpl.rc_context({**settings, "font.family": [style.family]}), using(style):
         yield
@@ -257,7 +253,7 @@ def distinct(count: int) -> list[Colour]:
 
 def ordered(count: int) -> list[Colour]:
     """Return colours for things with an order, from light to dark."""
-    return [to_rgb(mpl.colormaps["viridis_r"](place / (count + 3))) for place in range(2, count + 2)]
+    return list(sns.color_palette("viridis_r", count + 2)[1 : count + 1])
 
 
 @cache
@@ -267,16 +263,12 @@ def shade(kind: str, phase: str, chunk: int = 0, chunks: int = 1) -> Colour:
         base: Any = PHASES[phase]
     else:
         darkness = _DARKNESS.get(phase, 0.0)
-        base = _blend(KINDS[kind], "black" if darkness > 0 else "white", abs(darkness))
-    return _blend(base, "white", _LIGHTEST * chunk / max(chunks - 1, 1))
-
-
-def _blend(colour: Any, other: str, share: float) -> Colour:
-    """Return a colour with a share of another one."""
-    red, green, blue = (
-        (1 - share) * own + share * more for own, more in zip(to_rgb(colour), to_rgb(other), strict=True)
-    )
-    return red, green, blue
+        base = sns.blend_palette([KINDS[kind], "black" if darkness > 0 else "white"], 101)[
+            round(100 * abs(darkness))
+        ]
+    lightness = _LIGHTEST * chunk / max(chunks - 1, 1)
+    through: Colour = sns.blend_palette([base, "white"], 101)[round(100 * lightness)]
+    return through
 
 
 @dataclass(frozen=True)

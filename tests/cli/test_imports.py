@@ -8,7 +8,7 @@ import pytest
 from synthetic import Point, write_run
 
 SUITE = Path(__file__).parents[2] / "suites" / "weak.yaml"
-ANY_COMMAND = {"pandas", "pyarrow", "matplotlib", "scipy", "mpi4py", "jinja2", "psutil"}
+ANY_COMMAND = {"pandas", "pyarrow", "matplotlib", "seaborn", "scipy", "mpi4py", "jinja2", "psutil"}
 HELP = {"numpy", "yaml"}
 
 

@@ -357,6 +357,7 @@ def _waits_by_rank(findings: Findings) -> Iterator[Table]:
 
 def wait_figure(findings: Findings) -> Figure | None:
     """Draw the waits of the findings's map; None without one, or with one rank, which never waits."""
+    import seaborn as sns
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.ticker import MaxNLocator
 
@@ -371,19 +372,22 @@ def wait_figure(findings: Findings) -> Figure | None:
     _, factor, unit = next(scale for scale in _UNITS if waits.max() >= scale[0])
     figure = drawing.canvas(9.2, min(6.0, max(2.0, 1.1 + 0.22 * ranks)), findings.title)
     axes = figure.subplots()
-    colours = LinearSegmentedColormap.from_list("map", MAP, _SHADES)
-    limits: dict[str, Any] = {"vmin": 0, "vmax": top * factor or 1.0, "cmap": colours}
-    limits |= {"linewidths": 0.4, "edgecolors": "white"} if waits.size <= _LINED else {}
-    mesh = axes.pcolormesh(waits * factor, rasterized=waits.size > _VECTORS, **limits)
-    extend = "max" if top < waits.max() else "neither"
     scale: dict[str, Any] = {"label": f"{kind} ({unit})", "pad": 0.015, "fraction": 0.05, "aspect": 24}
-    bar = figure.colorbar(mesh, ax=axes, extend=extend, ticks=MaxNLocator(5), **scale)
-    for side in (bar.outline, *bar.ax.spines.values(), *axes.spines.values()):
-        side.set_visible(False)
-    axes.set_xticks(*_ticks(steps))
-    axes.set_yticks(*_ticks(ranks))
-    axes.set(xlabel="measured step", ylabel="rank", ylim=(ranks, 0))
-    axes.grid(visible=False)
+    scale["extend"] = "max" if top < waits.max() else "neither"
+    sns.heatmap(
+        waits * factor,
+        ax=axes,
+        vmin=0,
+        vmax=top * factor or 1.0,
+        cmap=LinearSegmentedColormap.from_list("map", MAP, _SHADES),
+        linewidths=0.4 if waits.size <= _LINED else 0,
+        rasterized=waits.size > _VECTORS,
+        cbar_kws={**scale, "ticks": MaxNLocator(5)},
+    )
+    figure.axes[-1].spines[:].set_visible(False)
+    axes.set_xticks(*_ticks(steps), rotation=0)
+    axes.set_yticks(*_ticks(ranks), rotation=0)
+    axes.set(xlabel="measured step", ylabel="rank")
     axes.tick_params(length=0)
     name = wrapped(findings.case(case).label, 60, most=1)
     hint = "dark cells wait for a rank with pale cells" if waits.any() else "no rank waited"

@@ -27,7 +27,7 @@ class PyPscale(PythonPackage):
         depends_on("py-pyarrow@16:")
         depends_on("py-pandas@2.2:")
         depends_on("py-scipy@1.13:")
-        depends_on("py-matplotlib@3.8:")
+        depends_on("py-seaborn@0.13:")
         depends_on("py-jinja2@3.1:")
         depends_on("py-typer@0.19:")
         depends_on("py-rich@13.7:")
