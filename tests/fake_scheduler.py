@@ -1,4 +1,4 @@
-"""Commands of four schedulers that answer from files in a folder: what a test says, or what jobs really do.
+"""Commands of schedulers that answer from files in a folder: what a test says, or what jobs really do.
 
 `install` puts them on PATH. A job is `<id>.json`; its state is one word of STATES, or "missing": it lives on,
 and no query shows it. With a file `execute` in the folder scripts really run, as one node of this host.
@@ -19,6 +19,7 @@ COMMANDS = {
     "pbs": ("qsub", "qstat", "qdel", "qselect"),
     "lsf": ("bsub", "bjobs", "bkill", "lsid"),
     "flux": ("flux",),
+    "cobalt": ("qsub", "qstat", "qdel"),
 }
 FULL = {
     "slurm": "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: "
@@ -26,12 +27,14 @@ FULL = {
     "pbs": "qsub: would exceed limit on jobs for user in queue workq",
     "lsf": "User <u>: Pending job threshold reached. Retrying in 60 seconds... job limit",
     "flux": "flux batch: ERROR: max active jobs limit exceeded for user",
+    "cobalt": "The limit of 20 jobs per user in the 'default' queue has been reached",
 }
 UNKNOWN = {
     "slurm": "scancel: error: Kill job error on job id {}: Invalid job id specified",
     "pbs": "qdel: Unknown Job Id {}",
     "lsf": "Job <{}>: No matching job found",
     "flux": "flux-job: {}: unknown job id",
+    "cobalt": "qdel: Job {} not found",
 }
 SLURM = {
     "queued": "PENDING|Resources",
@@ -78,7 +81,7 @@ FLUX = {
     "out_of_memory": "INACTIVE|FAILED||",  # Flux does not tell
 }
 
-NAMING = ("#SBATCH --job-name=", "#PBS -N ", "#BSUB -J ", "# flux: --job-name=")
+NAMING = ("#SBATCH --job-name=", "#PBS -N ", "#BSUB -J ", "# flux: --job-name=", "#COBALT --jobname ")
 
 
 def install(folder: Path, name: str) -> Path:
@@ -86,8 +89,9 @@ def install(folder: Path, name: str) -> Path:
     programs = folder / "bin"
     programs.mkdir(parents=True)
     for command in COMMANDS[name]:
-        program = programs / command
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "{__file__}" {command} "{folder}" "$@"\n')
+        program, call = programs / command, f"{name}_{command}"
+        call = call if call in COMMANDS_OF else command
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "{__file__}" {call} "{folder}" "$@"\n')
         program.chmod(0o755)
     return programs
 
@@ -142,6 +146,7 @@ class Jobs:
             "pbs": {"PBS_JOBID": number, "PBS_NODEFILE": str(hosts), "NCPUS": "2"},
             "lsf": {"LSB_JOBID": number, "LSB_DJOB_HOSTFILE": str(hosts)},
             "flux": {"FLUX_ENCLOSING_ID": number},
+            "cobalt": {"COBALT_JOBID": number, "COBALT_NODEFILE": str(hosts)},
         }[name]
         import shlex  # noqa: PLC0415 - most calls have no use for these
         import subprocess  # noqa: PLC0415
@@ -280,6 +285,22 @@ def flux(jobs: Jobs, arguments: list[str]) -> None:
             sys.exit("flux run: not made")
 
 
+def cobalt_qsub(jobs: Jobs, arguments: list[str]) -> None:
+    script = Path(arguments[-1])
+    if not os.access(script, os.X_OK):
+        sys.exit(f"command {script} is not executable")
+    log = arguments[arguments.index("-o") + 1]
+    print('Job routed to queue "default".', jobs.submit("cobalt", script.read_text(), log), sep="\n")
+
+
+def cobalt_qstat(jobs: Jobs, arguments: list[str]) -> None:
+    live = [job for job in jobs.known() if job["state"] in {"queued", "running"}]
+    print("JobID  JobName  State  OutputPath\n=================================")
+    for job in live:
+        if not arguments[-1].isdecimal() or job["id"] == arguments[-1]:
+            print(f"{job['id']}   {job['name']}  {job['state']:8}  {job['file']}  ")
+
+
 def cancel(jobs: Jobs, arguments: list[str]) -> None:
     gone = {job["id"] for job in jobs.all() if job["state"] == "forgotten"}
     for number in arguments:
@@ -293,6 +314,7 @@ COMMANDS_OF = {
     call.__name__: call
     for call in (sbatch, squeue, sacct, scontrol, sinfo, qsub, qstat, qselect, bsub, bjobs, flux)
 }
+COMMANDS_OF |= {call.__name__: call for call in (cobalt_qsub, cobalt_qstat)}
 COMMANDS_OF |= dict.fromkeys(("scancel", "qdel", "bkill"), cancel)
 COMMANDS_OF["lsid"] = lambda *_: None
 

@@ -274,7 +274,7 @@ MatrixAlgorithm = Literal["axonn", "agarwal", "summa", "cannon"]
 Optimizer = Literal["sgd", "adam", "adamw", "lamb", "adafactor", "lion", "muon"]
 Dtype = Literal["float32", "float64", "fp16", "bf16"]
 LossScaling = Literal["auto", "none", "dynamic"]
-SchedulerChoice = Literal["auto", "none", "slurm", "flux", "pbs", "lsf"]
+SchedulerChoice = Literal["auto", "none", "slurm", "flux", "pbs", "lsf", "cobalt"]
 KernelsChoice = Literal["auto", "fused", "numpy"]
 Published = Literal[
     "none",

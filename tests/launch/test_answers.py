@@ -12,11 +12,14 @@ from pscale.errors import LaunchError
 from pscale.launch import blas, isolated_process, launcher, provenance, selection
 from pscale.launch.command import Command
 from pscale.launch.isolated_process import Answer
-from pscale.launch.scheduler import SCHEDULERS
+from pscale.launch.scheduler import SCHEDULERS, is_inherited
 from pscale.launch.scheduler.base import JobHandle, JobRequest
 
 NAME = "pscale-2026-11-20T094107-7f3a-1"
-BY_NAME = {scheduler.name: scheduler for scheduler in SCHEDULERS}
+BY_NAME = {  # asking as `answers` says
+    each.name: type(each)(is_inherited, lambda *words, **how: isolated_process.ask(*words, **how))  # noqa: PLW0108
+    for each in SCHEDULERS
+}
 VERSIONS = {
     "mpich": "HYDRA build details:\n    Version:                                 5.0.2\n    CC:  cc\n",
     "openmpi": "mpiexec (Open MPI) 5.0.11\n\nReport bugs to https://www.open-mpi.org/community/help/\n",
@@ -67,6 +70,7 @@ def real(tmp_path, monkeypatch):
 
 
 QUESTIONS = {
+    "cobalt": ("qstat", "--header"),
     "slurm": ("squeue",),
     "pbs": ("qstat", "-x", "-f", "1234"),
     "lsf": ("bjobs", "-o", "x", "1234"),
@@ -74,8 +78,13 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
-@pytest.mark.parametrize("state", ["running", "completed", "cancelled", "timeout", "preempted"])
+ENDS = ["completed", "cancelled", "timeout", "preempted"]
+
+
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [(name, state) for name in QUESTIONS for state in ("running", *ENDS * (name != "cobalt"))],
+)
 def test_no_answer_about_a_job_ends_it_otherwise_than_it_has_ended(answers, real, name, state):
     text = real(name, state, *QUESTIONS[name])
     handles = [JobHandle(name=NAME, id="1234")]
@@ -100,6 +109,7 @@ SUBMITTED = {
     "pbs": "1234.server.site.org\n",
     "lsf": "Job <1234> is submitted to default queue <normal>.\n",
     "flux": "ƒ2oJZXf7Hb\n",
+    "cobalt": 'Job routed to queue "default".\n1234\n',
 }
 
 
@@ -168,7 +178,7 @@ def test_other_answers_are_understood_or_refused_in_a_sentence(answers, tmp_path
         ),
         ("4 8\n", lambda: BY_NAME["flux"].resources(Launch()).cores_per_node, 2),
         ("4 8\n", lambda: BY_NAME["flux"].allocation({"FLUX_ENCLOSING_ID": "f1"}).nodes, 4),
-        (f"{spec}\n", lambda: BY_NAME["flux"].file_of("f1"), "/l"),
+        (f"{spec}\n", lambda: BY_NAME["flux"].file_in(isolated_process.ask((), 1).out), "/l"),
         ('{"gemm": 1.0}\n', lambda: blas.probe(1, {}), {"gemm": 1.0}),
         ('{"library": "x", "size": 2}\n', worlds, [2]),
         (

@@ -6,8 +6,8 @@ import math
 import os
 import re
 import shlex
+import stat
 import subprocess
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +37,11 @@ _DEMANDS = (  # what sites refuse jobs for, and the field of a suite that sets i
     (r"\b(time ?limit|walltime|wall clock|duration|run ?limit)\b|WallDuration", "job_time_limit"),
     (r"\b(license|reservation)s?\b", "directives"),
 )
+_OPTIONAL = ("partition", "account", "qos", "constraint", "gpus")  # fields of `launch` that options set
 _JOB_NAME = re.compile(r"pscale-[\w.+-]+-\d+", re.ASCII)  # that `JobManager` gives; none begins an option
+
+
+Transport = Callable[..., Answer]  # as `isolated_process.ask`
 
 
 class LimitError(LaunchError):
@@ -151,32 +155,49 @@ class Allocation:
         return cls(scheduler=scheduler, job=job, nodes=max(1, len(hosts)), cpus=fewest, hostfile=file)
 
 
-class Scheduler(ABC):
-    """One kind of batch system. Commands that fail raise LaunchError with their output.
+class _Optional(str):
+    """A field of `launch`: behind its colon stands the text for a field that is set, with * for its value."""
 
-    Strings called patterns are regular expressions.
+    def __format__(self, form: str) -> str:
+        return form.replace("*", self) if self else ""
+
+
+class Scheduler:
+    """One kind of batch system: its words, for one engine. Commands that fail raise LaunchError.
+
+    Strings called patterns are regular expressions. Of templates, `submit_command` and `options` have the
+    values of `_values` in braces; other commands {name}, {user}, {id} and {ids}: words, or joined in a word.
     """
 
     name: ClassVar[str]  # in suites
     title: ClassVar[str]  # in messages
 
-    # Detection and commands.
-    submit_program: ClassVar[str]
-    ping: ClassVar[tuple[str, ...]]  # a command that fails where the scheduler does not answer
-    unreachable: ClassVar[str]  # pattern of its output where the scheduler exists but is down now
+    # Commands, as templates of words.
+    submit_command: ClassVar[tuple[str, ...]]
+    ping: ClassVar[tuple[str, ...]]  # fails where the scheduler does not answer
+    queue_command: ClassVar[tuple[str, ...]]  # prints the states of jobs: of {ids}, or of all that there are
+    name_command: ClassVar[tuple[str, ...]] = ()  # prints the id or state of {name}, where {ids} are needed
+    history_command: ClassVar[tuple[str, ...]] = ()  # prints the states of {ids} that left the queue
+    file_command: ClassVar[tuple[str, ...]]  # prints the path of the script or the log of job {id}
     cancel_command: ClassVar[tuple[str, ...]]
-    already_ended: ClassVar[str] = NEVER  # pattern of what cancelling a finished job says
-    job_limit: ClassVar[str]  # pattern of a refusal that is over once other jobs of the user have ended
+
+    # Their answers.
+    unreachable: ClassVar[str]  # pattern of what `ping` says where the scheduler exists but is down now
     unsure: ClassVar[str]  # pattern of a failure after which the job may have been submitted all the same
-    memory: ClassVar[str] = ""  # what a suite says for a job with so much memory
+    job_limit: ClassVar[str]  # pattern of a refusal that is over once other jobs of the user have ended
+    absent: ClassVar[str] = NEVER  # pattern of what says that job {} is unknown, of one that is not listed
+    already_ended: ClassVar[str] = NEVER  # pattern of what cancelling a finished job says
     id_pattern: ClassVar[str] = r"(\d+)"  # pattern of an id; its group is what commands are given
     id_line: ClassVar[str] = "^{}(;.*)?$"  # pattern of the line that names the id of a submitted job
     log_endings: ClassVar[Sequence[tuple[Ending, str]]] = ()  # patterns of what it writes into a job's log
+    memory: ClassVar[str] = ""  # what a suite says for a job with so much memory
 
     # The script of a job.
     directive: ClassVar[str]  # how a line with an option begins
+    options: ClassVar[str]  # template of the options, one a line; empty lines are left out
+    refused: ClassVar[Sequence[tuple[str, str, str]]] = ()  # field of `launch`, pattern, and what to do
     job_id_variable: ClassVar[str]  # in the job's shell
-    has_qos: ClassVar[bool] = False
+    log_escapes: ClassVar[tuple[str, str]] = ("", "")  # a letter of the log's path, and how it is written
     script_on_stdin: ClassVar[bool] = False
 
     # Environment variables, by patterns of their names.
@@ -184,6 +205,9 @@ class Scheduler(ABC):
     stored_variables: ClassVar[str]  # of these, the ones to keep with results: sizes, places, binding
     site_variables: ClassVar[str]  # of these, the ones that say where the scheduler is
     launch_variables: ClassVar[str] = NEVER  # would change how the launcher places ranks
+    hostfile_variable: ClassVar[str] = ""  # names a file with a host for each slot
+    cpus_variable: ClassVar[str] = ""  # the CPUs of each node, where slots are others
+    whole_nodes: ClassVar[bool] = False  # a job has all CPUs of its nodes, and one line for each
 
     # Its own launcher of MPI ranks, if it has one.
     launcher: ClassVar[str] = ""  # the program, which is also the launcher's flavour
@@ -192,29 +216,30 @@ class Scheduler(ABC):
     launcher_noise: ClassVar[str] = NEVER  # pattern of lines that it writes after a rank has failed
     launcher_advice: ClassVar[Sequence[tuple[str, str]]] = ()  # patterns of its refusals, and what to do
 
-    def __init__(self, is_inherited: Callable[[str], bool]):
-        """`is_inherited` says which environment variables commands, and so jobs, see."""
-        self._is_inherited = is_inherited
+    def __init__(self, is_inherited: Callable[[str], bool], transport: Transport = isolated_process.ask):
+        """`is_inherited` says which environment variables commands, and so jobs, see; `transport` asks."""
+        self._is_inherited, self._transport = is_inherited, transport
 
-    @abstractmethod
+    @property
+    def submit_program(self) -> str:
+        """The program that submits jobs: where it is on PATH, there may be such a scheduler."""
+        return self.submit_command[0]
+
+    def parse(self, text: str) -> Iterator[tuple[str, JobStatus]]:
+        """Yield name and state of each job in an answer, if it is all there; pure."""
+        raise NotImplementedError
+
+    def file_in(self, text: str) -> str:
+        """Return the path in an answer to `file_command`; pure. A site's own words come before."""
+        return text.strip().rpartition("\n")[2]
+
     def allocation(self, environ: Mapping[str, str]) -> Allocation | None:
         """Return the job that this process runs in; None outside of jobs of this scheduler."""
-
-    @abstractmethod
-    def options(self, request: JobRequest) -> list[str]:
-        """Return the options in the script of a job, without the user's own directives; pure."""
-
-    @abstractmethod
-    def submission(self, request: JobRequest, script: Path) -> tuple[str, ...]:
-        """Return the command that submits the script; pure."""
-
-    @abstractmethod
-    def query(self, handles: Sequence[JobHandle]) -> Mapping[str, JobStatus]:
-        """Ask once for all jobs; by name. The answer may leave jobs out, and have others."""
-
-    @abstractmethod
-    def file_of(self, number: str) -> str:
-        """Return the script or the log of a job, as the scheduler knows it; empty for an unknown job."""
+        job, file = (environ.get(name) for name in (self.job_id_variable[1:], self.hostfile_variable))
+        if job is None or file is None:
+            return None
+        found = Allocation.from_hostfile(self.name, job, file, environ.get(self.cpus_variable))
+        return replace(found, cpus=None) if found and self.whole_nodes else found
 
     def resources(self, launch: Launch) -> Resources | None:  # noqa: ARG002
         """Return what jobs with this partition may have; None where the scheduler cannot be asked."""
@@ -232,22 +257,52 @@ class Scheduler(ABC):
         """Return the launcher's options that place and bind the ranks of a case; pure."""
         return ()
 
+    def _values(self, request: JobRequest) -> dict[str, object]:
+        """Return what templates name. Raises UsageError for a field of `launch` that no option sets."""
+        launch, minutes = request.launch, max(1, math.ceil(request.time_limit_s / 60))
+        for field in _OPTIONAL:
+            value = getattr(launch, field)
+            if value and f"{{{field}" not in self.options:
+                raise UsageError(
+                    f"launch.{field}: {self.title} has no option for it; choose a queue with `partition`, or "
+                    "give options of its own as `directives`"
+                )
+        for field, pattern, advice in self.refused:
+            if re.search(pattern, str(getattr(launch, field))):
+                raise UsageError(f"launch.{field}: {getattr(launch, field)}: {advice}")
+        if "{gpus_per_rank" in self.options and launch.gpus % request.ranks_per_node:
+            raise UsageError(
+                f"launch.gpus: {self.title} counts them per rank, and {launch.gpus} cannot be divided by "
+                f"{request.ranks_per_node} ranks per node"
+            )
+        return {
+            **vars(request),
+            **{field: _Optional(getattr(launch, field) or "") for field in _OPTIONAL},
+            "gpus_per_rank": _Optional(launch.gpus // request.ranks_per_node or ""),
+            "cores_per_node": request.cores_per_node,
+            "cores": request.nodes * request.cores_per_node,
+            "ranks": request.nodes * request.ranks_per_node,
+            "time_limit_s": math.ceil(request.time_limit_s),
+            "minutes": minutes,
+            "clock": f"{minutes // 60}:{minutes % 60:02}:00",
+            "clock_hm": f"{minutes // 60}:{minutes % 60:02}",
+            "log": str(request.log).replace(*self.log_escapes),
+        }
+
+    def submission(self, request: JobRequest, script: Path) -> tuple[str, ...]:
+        """Return the command that submits the script; pure."""
+        return tuple(word.format(**self._values(request), script=script) for word in self.submit_command)
+
     def render(self, request: JobRequest) -> str:
         """Return the job's script; pure.
 
         The exit code is left in a file, since a scheduler forgets. A shell handles a signal only once the
         command that it waits for has ended: hence the command in the background, and `wait`.
         """
-        if request.launch.qos and not self.has_qos:
-            raise UsageError(
-                f"launch.qos: {self.title} has no quality of service; choose a queue with `partition`"
-            )
+        options = filter(None, self.options.strip().format(**self._values(request)).splitlines())
         lines = [
             "#!/bin/bash",
-            *(
-                f"{self.directive} {option}"
-                for option in (*self.options(request), *request.launch.directives)
-            ),
+            *(f"{self.directive} {option}" for option in (*options, *request.launch.directives)),
             "",
             f"folder={shlex.quote(str(request.folder))}",
             f'rm -f "$folder/{EXIT}"  # of a job that was queued again',
@@ -270,6 +325,7 @@ class Scheduler(ABC):
         Raises LimitError where the user has too many jobs, UnsureError where no answer came.
         """
         argv = self.submission(request, script)
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)  # some refuse others
         answer = self.ask(argv, stdin=script if self.script_on_stdin else None)
         if answer.code == 0:
             whole = answer.out[: answer.out.rfind("\n") + 1]  # a cut number is that of another job
@@ -304,8 +360,42 @@ class Scheduler(ABC):
         for handle in handles:
             if not _JOB_NAME.fullmatch(handle.name):
                 raise ResultsError(f"{handle.name!r:.60} is not a job of pscale; the journal is damaged")
-        found = self.query([replace(handle, id=self._number(handle.id)) for handle in handles])
+        found = self._statuses([replace(handle, id=self._number(handle.id)) for handle in handles])
         return {handle.name: found[handle.name] for handle in handles if handle.name in found}
+
+    def _statuses(self, handles: Sequence[JobHandle]) -> dict[str, JobStatus]:
+        """Ask once for all jobs; by name. The answer may leave jobs out, and have others."""
+        found: dict[str, JobStatus] = {}
+        ids = [handle.id for handle in handles if handle.id]
+        for handle in handles if self.name_command else ():
+            if not handle.id:
+                text = self.output(_words(self.name_command, name=handle.name))
+                ids += re.findall(f"^{self.id_pattern}$", text, re.MULTILINE | re.ASCII)
+                found |= dict(self.parse(text))
+        by_id = any("{ids}" in word for word in self.queue_command)
+        if ids or not by_id:
+            found |= self._queued(ids, each=by_id)
+        forgotten = [handle.id for handle in handles if handle.name not in found and handle.id]
+        if forgotten and self.history_command:  # a site may keep none
+            text = self.ask(_words(self.history_command, forgotten)).out
+            found |= {name: each for name, each in self.parse(text) if each.id in forgotten}
+        return found
+
+    def _queued(self, ids: Sequence[str], *, each: bool) -> dict[str, JobStatus]:
+        """Return the states in the queue, by name; with `each`, an answer without one of `ids` is cut."""
+        argv = _words(self.queue_command, ids)
+        answer = self.ask(argv)
+        if answer.code and not self._is_absent(answer, r"\S+"):
+            raise self._error(argv, answer)
+        found = dict(self.parse(answer.out))
+        named = {each.id for each in found.values()}
+        for number in ids if each else ():
+            if number not in named and not self._is_absent(answer, number):
+                raise LaunchError(f"{argv[0]} says nothing of job {number}: {answer.last_words}")
+        return found
+
+    def _is_absent(self, answer: Answer, number: str) -> bool:
+        return re.search(self.absent.replace("{}", number), answer.err, re.IGNORECASE) is not None
 
     def cancel(self, folders: Mapping[str, Path]) -> None:
         """End jobs, by id, with script and log in these folders; those that have ended are no error.
@@ -314,7 +404,11 @@ class Scheduler(ABC):
         """
         numbers = [self._number(each) for each in folders]
         for number, folder in zip(numbers, folders.values(), strict=True):
-            file = self.file_of(number).strip().rpartition("\n")[2]
+            argv = _words(self.file_command, [number])
+            answer = self.ask(argv)
+            if answer.code and re.search(self.unsure, answer.err, re.IGNORECASE):
+                raise self._error(argv, answer)
+            file = self.file_in(answer.out)
             if file and not _is_in(file, folder):
                 ending = " ".join((*self.cancel_command, number))
                 raise LaunchError(f"job {number} is not of this run: it has {file!r}; `{ending}` ends it")
@@ -335,16 +429,16 @@ class Scheduler(ABC):
         env = {name: value for name, value in os.environ.items() if self._is_inherited(name)}
         try:
             text = stdin.read_text(encoding="utf-8") if stdin else ""
-            return isolated_process.ask(argv, _LIMIT_S, stdin=text, env=env)
+            return self._transport(argv, _LIMIT_S, stdin=text, env=env)
         except subprocess.TimeoutExpired as error:
             raise UnsureError(f"{argv[0]} {UNANSWERED} in {_LIMIT_S} s") from error
         except OSError as error:
             raise LaunchError(f"cannot start {argv[0]}: {error.strerror or error}") from error
 
     def output(self, argv: Sequence[str]) -> str:
-        """Return what a command prints; raises LaunchError if it fails."""
+        """Return what a command prints; raises LaunchError if it fails, but for a job that is unknown."""
         answer = self.ask(argv)
-        if answer.code:
+        if answer.code and not self._is_absent(answer, r"\S+"):
             raise self._error(argv, answer)
         return answer.out
 
@@ -356,9 +450,17 @@ def _is_in(file: str, folder: Path) -> bool:
         return False
 
 
-def asked_for(launch: Launch, **options: str) -> list[str]:
-    """Return the options for the fields of `launch` that a user has set, each with a place for the value."""
-    return [option.format(value) for name, option in options.items() if (value := getattr(launch, name))]
+def _words(template: Sequence[str], ids: Sequence[str] = (), name: str = "") -> tuple[str, ...]:
+    """Return the words of a command."""
+    values = {"ids": ",".join(ids), "id": ids[0] if ids else "", "name": name, "user": os.getuid()}
+    words = (ids if word == "{ids}" else (word.format(**values),) for word in template)
+    return tuple(word for each in words for word in each)
+
+
+def status(number: str, ending: Ending | None, note: str = "", *, runs: bool = False) -> JobStatus:
+    """Return the state of a job that has ended, `runs` or is queued."""
+    phase: Phase = "ended" if ending else "running" if runs else "queued"
+    return JobStatus(id=number, phase=phase, ending=ending, note=note)
 
 
 def first_match(endings: Iterable[tuple[str, Ending]], text: str, otherwise: Ending) -> Ending:
@@ -373,9 +475,3 @@ def fields(text: str, count: int) -> Iterator[list[str]]:
         parts = [part.strip() for part in line.split("|", count - 1)]
         if len(parts) == count:
             yield parts
-
-
-def clock(seconds: float) -> str:
-    """Write a time as H:MM:SS, in whole minutes, rounded up."""
-    minutes = max(1, math.ceil(seconds / 60))
-    return f"{minutes // 60}:{minutes % 60:02}:00"

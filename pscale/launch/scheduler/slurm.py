@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 from pscale.config import Case, Launch
 from pscale.errors import LaunchError
-from pscale.launch import isolated_process
 from pscale.launch.isolated_process import Answer
 from pscale.launch.machine import Placement
-from pscale.launch.scheduler.base import (
-    Allocation,
-    Ending,
-    JobHandle,
-    JobRequest,
-    JobStatus,
-    Phase,
-    Resources,
-    Scheduler,
-    asked_for,
-    clock,
-    fields,
-)
+from pscale.launch.scheduler.base import Allocation, Ending, JobStatus, Resources, Scheduler, fields, status
 
 _RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT")
 _ENDINGS: Mapping[str, Ending] = {
@@ -40,14 +25,13 @@ _ENDINGS: Mapping[str, Ending] = {
     "BOOT_FAIL": "node_failed",
     "OUT_OF_MEMORY": "out_of_memory",
 }
-_LIST = ("squeue", "--noheader", "--states=all", "--format=%i|%T|%r|%j")  # last, what may be anything
 _NODES = ("sinfo", "--noheader", "--exact", "--format=%P|%F|%X|%Y|%m|%l|%f")
 _PARTITIONS = ("sinfo", "--noheader", "--format=%R")
-_ACCOUNTING = ("sacct", "--noheader", "--parsable2", "--allocations")
-_ACCOUNTED = "--format=JobIDRaw,State,ExitCode,JobName"
 _GROUP = re.compile(r"(\d+/){3}\d+(\|\d+\+?){3}", re.ASCII)
 _STEP_S, _STEP_LIMIT_S = 10, 60.0  # how long an ended step may keep its cores; until nothing is known
 _TIME = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)")
+_STATE = re.compile(r"([A-Z_]+)(\+| by \S+)?")  # sacct marks it, or says by whom
+_CODE = re.compile(r"\d+:\d+", re.ASCII)
 _CPUS = re.compile(r"(\d+)(?:\(x\d+\))?")
 _CPU_BIND = {"core": "cores", "socket": "sockets", "numa": "ldoms", "none": "none"}
 _PMI = {  # what the library of each kind may understand, the better first
@@ -58,19 +42,32 @@ _PMI = {  # what the library of each kind may understand, the better first
 
 
 class Slurm(Scheduler):
-    """Slurm 20.11 or newer."""
+    """Slurm 20.11 or newer. A script leaves nothing to defaults that a site or a shell may have changed."""
 
     name, title = "slurm", "Slurm"
-    submit_program = "sbatch"
+    submit_command = (
+        "sbatch",
+        "--parsable",
+        "--output={log}",
+        "{script}",
+    )  # where no rule of quoting applies
     ping = ("scontrol", "ping")
-    unreachable = r"is DOWN|RESTORE SLURMCTLD"
+    queue_command = (  # last, what may be anything
+        *("squeue", "--noheader", "--states=all", "--format=%i|%T|%r|%j"),
+        "--user={user}",
+    )
+    history_command = (
+        *("sacct", "--noheader", "--parsable2", "--allocations"),
+        *("--format=JobIDRaw,State,ExitCode,JobName", "--jobs={ids}"),
+    )
+    file_command = ("squeue", "--noheader", "--jobs={id}", "--format=%o")
     cancel_command = ("scancel", "--quiet")
-    already_ended = r"Invalid job id"
+    unreachable = r"is DOWN|RESTORE SLURMCTLD"
+    unsure = r"Socket timed out|Unable to contact slurm controller|Connection (refused|timed out)|try again"
     # Of many limits the end of other jobs lifts one, that on their number. slurmctld names the limit in its
     # own line, and says "job submit limit, user's size and/or time limits" of all.
     job_limit = r"(?s)SubmitJob|\A(?!.*(QOS|Assoc)\w+Limit).*job submit limit"
-    unsure = r"Socket timed out|Unable to contact slurm controller|Connection (refused|timed out)|try again"
-    memory = 'directives: ["--mem=4G"]'
+    already_ended = r"Invalid job id"
     log_endings = (
         ("timeout", r"DUE TO TIME LIMIT"),
         ("node_failed", r"DUE TO NODE FAILURE"),
@@ -78,7 +75,24 @@ class Slurm(Scheduler):
         ("out_of_memory", r"oom[-_]kill"),
         ("cancelled", r"\*\*\* JOB \S+ ON \S+ CANCELLED AT"),
     )
-    directive, job_id_variable, has_qos = "#SBATCH", "$SLURM_JOB_ID", True
+    memory = 'directives: ["--mem=4G"]'
+    directive, job_id_variable, log_escapes = "#SBATCH", "$SLURM_JOB_ID", ("%", "%%")
+    options = """
+--job-name={name}
+--nodes={nodes}
+--ntasks-per-node={ranks_per_node}
+--cpus-per-task={cores_per_rank}
+--threads-per-core=1
+--time={clock}
+--no-requeue
+--open-mode=append
+--export=ALL
+{partition:--partition=*}
+{account:--account=*}
+{qos:--qos=*}
+{constraint:--constraint=*}
+{gpus:--gpus-per-node=*}
+"""
     stored_variables = (
         r"SLURM_(JOB_(ID|NUM_NODES|NODELIST|CPUS_PER_NODE|PARTITION|QOS)|CLUSTER_NAME|NNODES|NTASKS|NPROCS"
         r"|(NTASKS|TASKS|CPUS|GPUS|MEM|THREADS)_PER_\w+|CPUS_ON_NODE|(CPU|MEM|GPU)_(BIND|FREQ)\w*"
@@ -102,6 +116,13 @@ class Slurm(Scheduler):
         ),
     )
 
+    def parse(self, text: str) -> Iterator[tuple[str, JobStatus]]:
+        """Yield the jobs of lines like `7|RUNNING|None|name` or, of sacct, `7|CANCELLED by 0|0:15|name`."""
+        for number, said, reason, name in fields(text, 4):
+            if state := _STATE.fullmatch(said):
+                note = f"exit code {reason}" if _CODE.fullmatch(reason) else re.sub("^None$", "", reason)
+                yield name, status(number, _ENDINGS.get(state[1]), note, runs=state[1] in _RUNNING)
+
     def allocation(self, environ: Mapping[str, str]) -> Allocation | None:
         """Read the nodes and CPUs of the job."""
         if "SLURM_JOB_ID" not in environ or "SLURM_JOB_NODELIST" not in environ:
@@ -115,42 +136,6 @@ class Slurm(Scheduler):
             cpus=min(cpus, default=None),
             cluster=environ.get("SLURM_CLUSTER_NAME", ""),
         )
-
-    def options(self, request: JobRequest) -> list[str]:
-        """Return the options; nothing is left to defaults that a site or a shell may have changed."""
-        named = {name: f"--{name}={{}}" for name in ("partition", "account", "qos", "constraint")}
-        return [
-            f"--job-name={request.name}",
-            f"--nodes={request.nodes}",
-            f"--ntasks-per-node={request.ranks_per_node}",
-            f"--cpus-per-task={request.cores_per_rank}",
-            "--threads-per-core=1",
-            f"--time={clock(request.time_limit_s)}",
-            "--no-requeue",
-            "--open-mode=append",
-            "--export=ALL",
-            *asked_for(request.launch, **named, gpus="--gpus-per-node={}"),
-        ]
-
-    def submission(self, request: JobRequest, script: Path) -> tuple[str, ...]:
-        """Return the command; the log's path is given here, where no rule of quoting applies."""
-        log = str(request.log).replace("%", "%%")
-        return ("sbatch", "--parsable", f"--output={log}", str(script))
-
-    def file_of(self, number: str) -> str:
-        """Return the script."""
-        return self.ask(("squeue", "--noheader", f"--jobs={number}", "--format=%o")).out.strip()
-
-    def query(self, handles: Sequence[JobHandle]) -> Mapping[str, JobStatus]:
-        """Ask squeue for all jobs of this user, and sacct for those that it has forgotten."""
-        found = dict(_statuses(self.output((*_LIST, f"--user={os.getuid()}"))))
-        forgotten = [handle.id for handle in handles if handle.name not in found and handle.id]
-        if forgotten:  # a site may have no accounting
-            answer = self.ask((*_ACCOUNTING, _ACCOUNTED, f"--jobs={','.join(forgotten)}"))
-            for number, state, code, name in fields(answer.out, 4):
-                if number in forgotten and state:
-                    found.setdefault(name, _status(number, state, f"exit code {code}"))
-        return found
 
     def resources(self, launch: Launch) -> Resources | None:
         """Return the largest group of equal nodes of the partition that has the constraint."""
@@ -186,7 +171,7 @@ class Slurm(Scheduler):
             name: value for name, value in environ.items() if not re.fullmatch(self.launch_variables, name)
         }
         try:
-            answer = isolated_process.ask(argv, _STEP_LIMIT_S, env=kept)
+            answer = self._transport(argv, _STEP_LIMIT_S, env=kept)
         except (OSError, subprocess.TimeoutExpired):
             return ""
         if not re.search(r"Unable to create step.* busy", answer.err):
@@ -238,17 +223,3 @@ def _seconds(limit: str) -> float | None:
         return None
     days, hours, minutes, seconds = (int(number or 0) for number in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-
-
-def _statuses(text: str) -> Iterator[tuple[str, JobStatus]]:
-    for number, state, reason, name in fields(text, 4):
-        if re.fullmatch("[A-Z_]+", state):
-            yield name, _status(number, state, "" if reason == "None" else reason)
-
-
-def _status(number: str, state: str, note: str) -> JobStatus:
-    state = state.split(maxsplit=1)[0].rstrip("+")  # "CANCELLED by 0", and a flag of sacct
-    if state in _ENDINGS:
-        return JobStatus(id=number, phase="ended", ending=_ENDINGS[state], note=note)
-    phase: Phase = "running" if state in _RUNNING else "queued"
-    return JobStatus(id=number, phase=phase, note=note)
