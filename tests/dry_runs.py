@@ -5,7 +5,7 @@ import math
 from pscale.mesh.dry import AxisCall
 from pscale.mesh.grid import axis_name, coordinates, rank_at, spanned
 from pscale.parallel.ranks import GROUPS
-from pscale.runs.events import ACTIONS, PHASES, VERBS, Kind
+from pscale.runs.schema import ACTIONS, PHASES, VERBS, Kind
 from pscale.training.dry_run import FileTransfer, rank_program
 
 _EVENTS = {

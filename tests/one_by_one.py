@@ -6,7 +6,7 @@ from pscale.mesh.dry import AxisCall
 from pscale.mesh.grid import axis_name, members, spanned
 from pscale.parallel.ranks import GROUPS
 from pscale.predict.step_program import Segment, step_of
-from pscale.runs.events import FROM_ROOT, TO_ROOT
+from pscale.runs.schema import FROM_ROOT, TO_ROOT
 from pscale.training.dry_run import rank_program
 
 

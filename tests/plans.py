@@ -19,7 +19,7 @@ from pscale.mesh.grid import axis_name, groups
 from pscale.nn.kernels import reference
 from pscale.parallel import strategies
 from pscale.parallel.ranks import GROUPS
-from pscale.runs.events import VERBS, Kind
+from pscale.runs.schema import VERBS, Kind
 from pscale.training.dry_run import state_use
 from pscale.worker.job import loss_spread, make_trainer, replica_spread
 from pscale.worker.recorder import Recorder

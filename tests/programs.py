@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pscale.mesh import grid
-from pscale.runs.events import AMONG_ALL, FROM_ROOT, TO_ROOT, VERBS, Kind
+from pscale.runs.schema import AMONG_ALL, FROM_ROOT, TO_ROOT, VERBS, Kind
 from pscale.worker.recorder import FIELDS
 
 STEPS, CALLS = 3, 30

@@ -17,7 +17,7 @@ from pscale.analysis.frames import Run, calls, events, of_unclear, records
 from pscale.analysis.timeline import how_to_trace
 from pscale.config import Plan, from_dict
 from pscale.errors import UsageError
-from pscale.runs.events import VERBS, Kind
+from pscale.runs.schema import VERBS, Kind
 from pscale.simulator.network import ALL, Network, Prices
 from pscale.simulator.program import Position, rank_program, simulate
 

@@ -26,9 +26,9 @@ from pscale.analysis.stats import Estimate, Sample, estimate
 from pscale.analysis.text import duration_3, in_common, plural
 from pscale.config import JOINT
 from pscale.errors import ResultsError
-from pscale.runs.events import PHASES
 from pscale.runs.predictions import Predicted, read
 from pscale.runs.run_folders import predicted_suites, prediction_file
+from pscale.runs.schema import PHASES
 from pscale.runs.step_time import Vector
 
 REACH = 4  # times the largest size measured: beyond, no interval is given

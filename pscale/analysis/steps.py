@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pscale.analysis.columns import Row
 from pscale.analysis.frames import KINDS, Run, by_case, records, steps
-from pscale.runs.events import PHASES
+from pscale.runs.schema import PHASES
 
 _TIMES = (*KINDS, "ideal_wait_s")
 _INSIDE = ["compute_s", "transfer_s", "wait_s", "wait_or_transfer_s", "copy_s", "offload_s"]

@@ -18,7 +18,7 @@ from pscale.config.case import RECORDED
 from pscale.config.workload import IMPORTED
 from pscale.errors import ResultsError
 from pscale.runs import store
-from pscale.runs.events import BETWEEN_TWO, FROM_ROOT, TO_ROOT
+from pscale.runs.schema import BETWEEN_TWO, FROM_ROOT, TO_ROOT
 
 _ACTION = re.compile(r"(\S+) ([0-9]{1,9})(?:\.([0-9]{1,9}))?")
 PARTS = ("data", "forward", "backward", "input", "weight", "sync", "update")

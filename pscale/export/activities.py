@@ -15,7 +15,7 @@ import pandas as pd
 from pscale.analysis.frames import records
 from pscale.analysis.timeline import Event, rows_of_events
 from pscale.errors import ResultsError
-from pscale.runs.events import AMONG_ALL, BETWEEN_TWO, FROM_ROOT, TO_ROOT
+from pscale.runs.schema import AMONG_ALL, BETWEEN_TWO, FROM_ROOT, TO_ROOT
 
 KNOWN = (*AMONG_ALL, *FROM_ROOT, *TO_ROOT, *BETWEEN_TWO)  # verbs that every format has a word for
 _OUTSIDE = "outside"

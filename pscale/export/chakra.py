@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pscale.export.activities import Activity, Launch
 from pscale.runs import atomic_files
-from pscale.runs.events import BETWEEN_TWO
+from pscale.runs.schema import BETWEEN_TWO
 
 _VERSION = "0.0.4"
 _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 4, 5, 6, 7  # NodeType

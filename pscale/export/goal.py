@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pscale.export.activities import Activity, CallId, Launch
 from pscale.runs import atomic_files
-from pscale.runs.events import BETWEEN_TWO, TO_ROOT
+from pscale.runs.schema import BETWEEN_TWO, TO_ROOT
 
 _SHORT_BYTES = 2048  # up to which MPICH does not cut an all-reduce into parts
 

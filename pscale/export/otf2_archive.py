@@ -16,7 +16,7 @@ from typing import Any
 
 from pscale.errors import UsageError
 from pscale.export.activities import Activity, Launch
-from pscale.runs.events import BETWEEN_TWO
+from pscale.runs.schema import BETWEEN_TWO
 
 _OPERATIONS = {
     "all_reduce": "ALLREDUCE",

@@ -29,7 +29,7 @@ from pscale.mesh.grid import coordinates, rank_at
 from pscale.predict.observed import LaunchTimes, RankTimes, Seconds, numbers_of_calls, observe
 from pscale.predict.step_program import Segment, StepProgram, step_program
 from pscale.runs.atomic_files import read_json, write_json
-from pscale.runs.events import AMONG_ALL, BETWEEN_TWO, TO_ROOT
+from pscale.runs.schema import AMONG_ALL, BETWEEN_TWO, TO_ROOT
 from pscale.runs.step_time import Vector, steady, step_times
 from pscale.simulator.datasheet import DataSheet
 from pscale.worker import calibration

@@ -37,7 +37,7 @@ from pscale.predict.step_program import (
     step_of,
     step_program,
 )
-from pscale.runs.events import BETWEEN_TWO
+from pscale.runs.schema import BETWEEN_TWO
 from pscale.training.dry_run import rank_program
 
 DRAWS = 40

@@ -23,7 +23,7 @@ from pscale.mesh.grid import coordinates
 from pscale.predict.costs import CallCost, Costs, SegmentCost
 from pscale.predict.profile import QUANTILES
 from pscale.predict.step_program import Block, PhaseEnd, Segment, StepProgram
-from pscale.runs.events import FROM_ROOT, TO_ROOT
+from pscale.runs.schema import FROM_ROOT, TO_ROOT
 from pscale.runs.step_time import Vector
 from pscale.worker.delay_injection import draw
 

@@ -46,7 +46,7 @@ from pscale.report.figure_style import (
 from pscale.report.markup import render_markdown
 from pscale.report.topics import TOPICS
 from pscale.report.topics.headline import COLOURS
-from pscale.runs.events import BETWEEN_TWO, FROM_ROOT, TO_ROOT, VERBS, Kind
+from pscale.runs.schema import BETWEEN_TWO, FROM_ROOT, TO_ROOT, VERBS, Kind
 
 if TYPE_CHECKING:
     from pscale.report.drawing import Placed

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.errors import PlanError
-from pscale.runs.events import BETWEEN_TWO
+from pscale.runs.schema import BETWEEN_TWO
 
 Algorithm = Literal["ring", "recursive-doubling", "tree", "pairwise", "hierarchical", "best"]
 ALL = "all"

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.errors import ResultsError
-from pscale.runs.events import FROM_ROOT, TO_ROOT, VERBS, Kind
+from pscale.runs.schema import FROM_ROOT, TO_ROOT, VERBS, Kind
 from pscale.simulator.network import Prices
 
 Rows = Mapping[str, NDArray[np.int64]]

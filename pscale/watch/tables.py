@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.errors import ResultsError
-from pscale.runs.events import VERBS, Kind
 from pscale.runs.host import as_ranges
-from pscale.runs.schema import Table
+from pscale.runs.schema import VERBS, Kind, Table
 from pscale.runs.step_time import step_time, step_times
 from pscale.watch.hang import last_calls
 from pscale.watch.notes import Facts, Recorded, calls, shorten

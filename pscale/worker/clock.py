@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pscale.errors import PscaleError
 from pscale.mesh.axis import Axis, Mesh, Tag
-from pscale.runs.events import Kind
+from pscale.runs.schema import Kind
 
 Times = NDArray[np.int64]
 Now = Callable[[], int]

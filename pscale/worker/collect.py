@@ -11,8 +11,7 @@ import numpy as np
 from pscale.config import Case
 from pscale.mesh.axis import Axis, Mesh
 from pscale.runs.atomic_files import write_json
-from pscale.runs.events import PHASES
-from pscale.runs.schema import Table
+from pscale.runs.schema import PHASES, Table
 from pscale.runs.step_time import step_time, step_times
 from pscale.simulator.program import Rows
 from pscale.worker.clock import axis_bounds_ns

@@ -15,7 +15,7 @@ import numpy as np
 
 from pscale.nn import kernels
 from pscale.nn.kernels import costs
-from pscale.runs.events import PHASES
+from pscale.runs.schema import PHASES
 from pscale.simulator.program import Rows
 from pscale.training.trainer import Trainer
 from pscale.worker.recorder import Recorder

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.parallel.schedule import Action
-from pscale.runs.events import ACTIONS, PHASES, VERBS, Kind
+from pscale.runs.schema import ACTIONS, PHASES, VERBS, Kind
 
 FIELDS = ("kind", "step", "phase", "axis", "verb", "bytes", "request", "partner", "enter", "leave")
 _ROW = struct.Struct(f"{len(FIELDS)}q")

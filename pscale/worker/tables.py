@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.mesh.axis import Axis
-from pscale.runs.events import ACTIONS, OFFLOADING, PHASES, VERBS, Kind
+from pscale.runs.schema import ACTIONS, OFFLOADING, PHASES, VERBS, Kind
 from pscale.simulator.program import COMMUNICATION, Rows
 
 Column = NDArray[np.int64]

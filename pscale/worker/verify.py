@@ -24,7 +24,7 @@ from pscale.nn.routing import RouterStats
 from pscale.parallel import saved_state
 from pscale.parallel.strategies import calls
 from pscale.runs.atomic_files import write_json
-from pscale.runs.events import VERBS, Kind
+from pscale.runs.schema import VERBS, Kind
 from pscale.training.dry_run import evaluation_calls
 from pscale.training.prediction import offloaded, saved_bytes
 from pscale.training.trainer import Trainer

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.mesh.axis import Axis, Pending, Tag
-from pscale.runs.events import FROM_ROOT, TO_ROOT, VERBS, Kind
+from pscale.runs.schema import FROM_ROOT, TO_ROOT, VERBS, Kind
 from pscale.simulator.network import IDEAL
 from pscale.simulator.program import (
     Collective,

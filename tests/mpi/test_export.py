@@ -16,7 +16,7 @@ from pscale.analysis.timeline import launch_events, traced
 from pscale.cli.options import Export
 from pscale.cli.trace import export
 from pscale.errors import PscaleError
-from pscale.runs.events import AMONG_ALL, FROM_ROOT, TO_ROOT
+from pscale.runs.schema import AMONG_ALL, FROM_ROOT, TO_ROOT
 from pscale.simulator.network import IDEAL, Network, moved_bytes
 
 pytestmark = pytest.mark.slow

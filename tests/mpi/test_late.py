@@ -18,7 +18,7 @@ from whole_runs import start, workers
 
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.runs.events import PHASES
+from pscale.runs.schema import PHASES
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ import os
 import pytest
 from whole_runs import Cli
 
-from pscale.runs.events import PHASES
+from pscale.runs.schema import PHASES
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ from pscale.config import Case, Model, Plan, Train
 from pscale.errors import PlanError
 from pscale.parallel.reduction import buckets, make_reduction
 from pscale.parallel.strategies import check
-from pscale.runs.events import Kind
+from pscale.runs.schema import Kind
 from pscale.worker.recorder import Recorder
 
 REDUCTIONS = ["bucketed", "all-reduce", "gather-broadcast"]

@@ -22,7 +22,7 @@ from pscale.parallel.matrix import cannon
 from pscale.parallel.matrix.grid import SCHEMES, cut
 from pscale.parallel.matrix.layers import ColumnNorm, MatrixLinear, make_product
 from pscale.parallel.strategies import check
-from pscale.runs.events import VERBS, Kind
+from pscale.runs.schema import VERBS, Kind
 from pscale.worker.recorder import Recorder
 
 M, K, N = 24, 36, 48  # rows, contraction, columns

@@ -6,7 +6,7 @@ from programs import random_program
 
 from pscale.errors import ResultsError
 from pscale.mesh import grid
-from pscale.runs.events import VERBS, Kind
+from pscale.runs.schema import VERBS, Kind
 from pscale.simulator.network import IDEAL, Link
 from pscale.simulator.program import Position, rank_program, simulate
 from pscale.worker.recorder import FIELDS

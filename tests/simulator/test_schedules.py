@@ -5,7 +5,7 @@ import pytest
 
 from pscale.parallel.schedule import Timetable
 from pscale.parallel.schedule_timing import in_units, time_slots
-from pscale.runs.events import VERBS, Kind
+from pscale.runs.schema import VERBS, Kind
 from pscale.simulator.network import IDEAL
 from pscale.simulator.program import Position, rank_program, simulate
 from pscale.worker.recorder import FIELDS

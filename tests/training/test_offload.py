@@ -13,7 +13,7 @@ from pscale.errors import PlanError
 from pscale.nn.offload.scratch import Scratch
 from pscale.parallel.pipeline import message_bytes
 from pscale.parallel.strategies import check
-from pscale.runs.events import PHASES, VERBS, Kind
+from pscale.runs.schema import PHASES, VERBS, Kind
 from pscale.training.dry_run import pool_use
 from pscale.training.prediction import offloaded
 from pscale.worker.tables import phase_table

@@ -17,7 +17,7 @@ from pscale.analysis.frames import load
 from pscale.config import Case, Data, Inject, Jitter, Model, Plan, Timing, Train, to_dict
 from pscale.mesh import grid
 from pscale.parallel.ranks import GROUPS
-from pscale.runs.events import PHASES
+from pscale.runs.schema import PHASES
 from pscale.runs.store import launch_row, read_table, write_part
 from pscale.worker import job
 from pscale.worker.collect import collect

@@ -11,7 +11,7 @@ from pscale.config import Matrix, Plan
 from pscale.nn import kernels
 from pscale.nn.kernels.costs import Cost
 from pscale.parallel.recompute import executed_flops
-from pscale.runs.events import PHASES
+from pscale.runs.schema import PHASES
 from pscale.worker.kernel_profile import OTHER, Profile, kernel_table, profile_kernels
 from pscale.worker.recorder import Recorder
 

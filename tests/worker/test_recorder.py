@@ -1,6 +1,6 @@
 from itertools import count
 
-from pscale.runs.events import PHASES, VERBS, Kind
+from pscale.runs.schema import PHASES, VERBS, Kind
 from pscale.worker.recorder import Recorder
 
 

@@ -7,7 +7,7 @@ import pytest
 from plans import TEXT, each_rank
 
 from pscale.config import Plan
-from pscale.runs.events import Kind
+from pscale.runs.schema import Kind
 from pscale.worker.recorder import Recorder
 from pscale.worker.tables import call_table, hidden, phase_table
 
