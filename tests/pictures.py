@@ -3,7 +3,9 @@
 import re
 
 import matplotlib.pyplot as plt
+import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.transforms import Bbox
 
 
 def words(path):
@@ -26,3 +28,13 @@ def boxes(figure):
     texts = [text for text in figure.findobj(plt.Text) if text.get_visible() and text.get_text().strip()]
     found = [text for text in texts if text not in beyond]
     return [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in found]
+
+
+def fitting(figure):
+    """Return the labels of a figure, none of which overlaps another or leaves the picture."""
+    found = boxes(figure)
+    for place, (name, box) in enumerate(found):
+        assert Bbox.intersection(box, figure.bbox).bounds == pytest.approx(box.bounds), name
+        clashes = [other for other, rival in found[:place] if box.padded(-1).overlaps(rival.padded(-1))]
+        assert not clashes, (name, clashes)
+    return [name for name, _ in found]

@@ -93,6 +93,8 @@ calls: a row a case, axis and verb; per rank and step, means
     exposed_s s of nonblocking calls, inside MPI calls
     ideal_wait_s s wait that an ideal network would leave
     bytes_per_s bytes_per_s payload over transfer and hidden time
+    bare_bytes_per_s bytes_per_s bandwidth of the operation alone, in another run over as many ranks
+    bare_share share of that, what the calls of the case achieve
 
 ranks: a row a case and each of its three ranks that compute most; means over steps and launches
     rank count the rank
@@ -152,14 +154,6 @@ bandwidths: a row an axis, verb and message size of bare collectives; means over
     algorithm_bytes_per_s bytes_per_s size over time
     bus_bytes_per_s bytes_per_s times 2 (p - 1) / p for an all-reduce, (p - 1) / p for others but one-to-one
     hidden share of nonblocking calls, in progress while the rank computed
-
-bare: a row a case, axis and verb whose call another run measured alone
-    axis text axis of the mesh
-    verb text kind of call
-    ranks count ranks of the axis
-    call_bytes bytes mean size of a call
-    bytes_per_s bytes_per_s bandwidth of the verb alone
-    share share of that, what the calls of the case achieve
 
 interference: a row a case; shares of the time of as many cores as it asks for
     others share other processes, beyond those that free cores have room for
@@ -415,43 +409,32 @@ crossings: a row a variant and value of a swept number, beside the first variant
     rounds_needed count rounds that see a difference of 5 % 8 times in 10
     turns_after number the last decided value before, if for the other variant: a crossover is between
 
-compressed: a row a case of those that differ in compression alone; of a rank and step
-    compression text kind of compression
-    sent_bytes bytes payload of all calls
-    sent_ratio ratio over that without compression
+choices: a row a case of those that differ in one choice alone, beside the reference; of a rank and step
+    choice text compression, precision, offload or optimizer
+    setting text what was chosen; the reference is without compression or offload, in float32, or the fastest
+    reduce text number format of reductions, beside a precision
+    lr number learning rate, beside an optimizer
     step_s s step time
-    step_ratio ratio± over that without compression
+    step_ratio ratio± over that of the reference
     answer text faster, slower, equal or undecided; empty for the reference
-    sync_compute_s s encoding, decoding, summing
-    loss_last number loss of the last measured step
-    loss_more change more than without compression
-
-precision: a row a case of those that differ in precision alone; of a rank and step
-    precision text number format
-    reduce text number format of reductions
     sent_bytes bytes payload of all calls
-    sent_ratio ratio over that in float32
+    sent_ratio ratio over that of the reference
     held_bytes size memory of the fullest rank
-    held_ratio ratio over that in float32
-    step_s s step time
-    step_ratio ratio± over that in float32
-    answer text faster, slower, equal or undecided; empty for the reference
-    loss_last number loss of the last measured step
-    loss_more change more than in float32
-
-offloaded: a row a case of those that differ in offload alone; of a rank and step
-    offload text what is offloaded
+    held_ratio ratio over that of the reference
+    state_bytes size state of the optimizer on the fullest rank
     memory_bytes size peak of resident memory of the fullest rank, above that of the process without a model
-    memory_ratio ratio over that without offload
+    memory_ratio ratio over that of the reference
     file_bytes size held in a file
-    read_bytes bytes read
-    written_bytes bytes written
+    read_bytes bytes read from it
+    written_bytes bytes written to it
     bytes_per_s bytes_per_s both, a second of the thread that moves them
     io_s s moving
     stall_s s the step waits for it
-    step_s s step time
-    step_ratio ratio± over that without offload
-    answer text faster, slower, equal or undecided; empty for the reference
+    sync_compute_s s computing of the synchronisation: encoding, decoding, summing
+    update_s s the whole update, with its communication
+    update_compute_s s computing of the update
+    loss_last number loss of the last measured step
+    loss_more change more than that of the reference; of optimizers, than the lowest
 
 saved: a row a case that saves its state or loads one; times of the slowest rank, means over launches
     save_s s saving the state once, outside the step time
@@ -471,22 +454,10 @@ time_to_loss: a row a training of those that reach one validation loss; means ov
     seeds count cases that differ in the seed alone
     target number validation loss that all trainings of this model and data reach
     to_loss_steps number± steps of the training until then, between two evaluations as on a line
-    to_loss_s s± as many mean steps
+    to_loss_s s± these steps × the mean step time, over seeds
     to_loss_core_hours number± core-hours until then
     over ratio± time over the shortest with fewer cores
     answer text faster, slower, equal or undecided; empty without a training on fewer cores
-
-optimizers: a row a case of those that differ in the optimizer and its numbers alone; of a rank and step
-    optimizer text the optimizer
-    lr number learning rate
-    loss_last number loss of the last measured step
-    loss_more change more than the lowest of these cases
-    state_bytes size state of the optimizer on the fullest rank
-    update_s s the whole phase, with its communication
-    update_compute_s s computing of the phase
-    step_s s step time
-    step_ratio ratio± over that of the fastest of these cases
-    answer text slower, equal or undecided; empty for the fastest, the reference
 
 merits: a row a case and figure of merit of its program; means over launches
     figure text name of the figure
@@ -702,7 +673,7 @@ FRAMES = _declared(_DECLARATIONS)
 TABLES = FRAMES | _declared(_OF_RUNS)  # with those of comparisons of runs
 _RANKED = {  # whose rows have an order of their own
     *("expectations", "verdicts", "ranking", "splits", "crossings"),
-    *("compressed", "precision", "offloaded", "saved", "time_to_loss", "optimizers"),
+    *("choices", "saved", "time_to_loss"),
     *("compared", "missing", "histories", "level_changes", "counter_changes"),
 }
 SERIES = {  # columns that are not in CSV

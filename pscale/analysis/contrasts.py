@@ -117,10 +117,10 @@ SPLITS = Contrast(
 DELAYS = Contrast(
     fields=("inject", "jitter"), settings=lambda planned: {"injected": stored_words(planned)}, plain=("",)
 )
-CHOICES = {  # by the frame of each
-    "compressed": Contrast(
+CHOICES = {
+    "compression": Contrast(
         members={"plan": ("compression", "compression_share", "compression_rank")},
-        settings=lambda planned: {"compression": planned.get("plan", {}).get("compression")},
+        settings=lambda planned: {"setting": planned.get("plan", {}).get("compression")},
         plain=("none",),
     ),
     "precision": Contrast(
@@ -129,31 +129,34 @@ CHOICES = {  # by the frame of each
             "precision": ("reduce", "loss_scale", "initial_scale", "growth_interval"),
         },
         settings=lambda planned: {
-            "precision": planned.get("model", {}).get("dtype"),
+            "setting": planned.get("model", {}).get("dtype"),
             "reduce": planned.get("precision", {}).get("reduce", "wire"),
         },
         plain=("float32", "float64"),
     ),
-    "offloaded": Contrast(
+    "offload": Contrast(
         members={"plan": ("offload", "offload_folder", "offload_chunk_bytes")},
-        settings=lambda planned: {"offload": planned.get("plan", {}).get("offload")},
+        settings=lambda planned: {"setting": planned.get("plan", {}).get("offload")},
         plain=("none",),
     ),
-    "saved": Contrast(
-        members={"train": ("load_by",)},
-        settings=lambda planned: {"load_by": planned.get("train", {}).get("load_by", "read")},
-        plain=("read",),
-    ),
-    "optimizers": Contrast(
+    "optimizer": Contrast(
         members={  # each optimizer needs other numbers
             "train": (
                 *("optimizer", "lr", "lr_scaling", "lr_batch", "lr_schedule", "lr_warmup", "lr_final"),
                 *("momentum", "beta1", "beta2", "epsilon", "weight_decay", "clip"),
             )
         },
-        settings=lambda planned: {name: planned.get("train", {}).get(name) for name in ("optimizer", "lr")},
+        settings=lambda planned: {
+            "setting": planned.get("train", {}).get("optimizer"),
+            "lr": planned.get("train", {}).get("lr"),
+        },
     ),
 }
+LOADING = Contrast(
+    members={"train": ("load_by",)},
+    settings=lambda planned: {"load_by": planned.get("train", {}).get("load_by", "read")},
+    plain=("read",),
+)
 
 
 def _relation(case: str, reference: str | None, times: Times, round_s: float = 0.0) -> dict[str, Any]:
@@ -312,12 +315,12 @@ class Costs:
 
 
 def choices(
-    name: str, run: Run, points: Sequence[Row], times: Times, costs: Callable[[], Costs]
+    run: Run, points: Sequence[Row], times: Times, costs: Callable[[], Costs]
 ) -> Iterator[dict[str, Any]]:
-    """Yield what a choice saves and costs beside the reference; a loss beside the lowest without `plain`."""
-    contrast = CHOICES[name]
-    for members, reference in contrast.groups(run.planned, points, times):
-        of = costs().of
+    """Yield what choices save and cost beside the reference; a loss beside the lowest without `plain`."""
+    groups = ((name, each) for name in CHOICES for each in CHOICES[name].groups(run.planned, points, times))
+    for name, (members, reference) in groups:
+        of, contrast = costs().of, CHOICES[name]
         base = of(reference) if reference is not None else {}
         losses = [point.loss_last for point in members if point.loss_last is not None]
         if not contrast.plain:
@@ -328,6 +331,7 @@ def choices(
             yield {
                 **costs_of_case,
                 **relation,
+                "choice": name,
                 **contrast.settings(run.planned[point.case]),
                 **{f"{kind}_ratio": _over(costs_of_case, base, f"{kind}_bytes") for kind in _RATIOS},
                 "step_ratio": relation.get("ratio"),
@@ -355,8 +359,8 @@ def saved(run: Run, points: Iterable[Row]) -> Iterator[dict[str, Any]]:
         if len(rows)
     }
     plain: dict[str, str] = {}
-    contrast, points = CHOICES["saved"], [*points]
-    for members, reference in contrast.groups(run.planned, points, times):
+    points = [*points]
+    for members, reference in LOADING.groups(run.planned, points, times):
         plain |= {point.case: reference.case for point in members if reference is not None}
     for point in points:
         means = of_case[point.case][[*_SAVED]].mean() if point.case in of_case else pd.Series()
@@ -364,7 +368,7 @@ def saved(run: Run, points: Iterable[Row]) -> Iterator[dict[str, Any]]:
             relation = _relation(point.case, plain.get(point.case), times)
             yield {
                 **relation,
-                **contrast.settings(run.planned[point.case]),
+                **LOADING.settings(run.planned[point.case]),
                 **{name: None if math.isnan(means[name]) else float(means[name]) for name in _SAVED},
                 "load_s": times[point.case].estimate if point.case in times else None,
                 "load_ratio": relation.get("ratio"),

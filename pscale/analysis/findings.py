@@ -223,7 +223,7 @@ class Findings:
         return pd.concat([table.iloc[:, :place], added, table.iloc[:, place:]], axis=1)
 
     phases = _Frame(lambda of: steps.phases(of.source, of._rank_means))
-    calls = _Frame(lambda of: steps.calls(of.source))
+    calls = _Frame(lambda of: network.with_bare(steps.calls(of.source), of.source.planned, of._bare))
     ranks = _Frame(lambda of: steps.slowest_ranks(of.source, of._rank_means))
     roofline = _Frame(lambda of: steps.kernels(of.source))
     stragglers = _Frame(lambda of: steps.stragglers(of.source))
@@ -266,7 +266,6 @@ class Findings:
     prediction_score = _Frame(lambda of: predictions.score(of.rows("predicted")))
     merits = _Frame(lambda of: scaling.merits(of.source))
     bandwidths = _Frame(lambda of: network.bandwidths(of.source))
-    bare = _Frame(lambda of: network.beside_bare(of.rows("calls"), of.source.planned, of._bare))
     what_if = _Frame(lambda of: what_if(of.source, of._networks))
     failures = _Frame(lambda of: scaling.failures(of._whole)[: SHOWN if of.source is not of._whole else None])
     warnings = _Frame(
@@ -305,13 +304,7 @@ class Findings:
         lambda of: contrasts.Costs(of.source, of.of_case("memory"), of.rows("phases"), of.rows("calls"))
     )
 
-    def _choices(self, name: str) -> Iterable[Mapping[str, Any]]:
-        return contrasts.choices(name, self.source, self._points, self._times, lambda: self._costs)
-
-    compressed = _Frame(lambda of: of._choices("compressed"))
-    precision = _Frame(lambda of: of._choices("precision"))
-    offloaded = _Frame(lambda of: of._choices("offloaded"))
-    optimizers = _Frame(lambda of: of._choices("optimizers"))
+    choices = _Frame(lambda of: contrasts.choices(of.source, of._points, of._times, lambda: of._costs))
     time_to_loss = _Frame(lambda of: contrasts.time_to_loss(of.source.planned, of.rows("cases"), of._times))
     saved = _Frame(lambda of: contrasts.saved(of.source, of._points))
 

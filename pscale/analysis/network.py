@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import nan, prod
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from pscale.analysis.columns import Row
 from pscale.analysis.frames import Run, calls, events, of_unclear, records
 from pscale.analysis.timeline import how_to_trace
 from pscale.config import Plan, from_dict
@@ -79,25 +78,27 @@ def _seconds(curve: pd.Series[float], size: float) -> float:
     return float(np.exp(np.interp(np.log(size), np.log(sizes), np.log(seconds))))
 
 
-def beside_bare(
-    calls: Sequence[Row], planned: Mapping[str, Mapping[str, Any]], bare: Run | None
-) -> Iterator[dict[str, Any]]:
-    """Yield the bare verb for each of `calls` that has one over as many ranks.
+def with_bare(
+    calls: pd.DataFrame, planned: Mapping[str, Mapping[str, Any]], bare: Run | None
+) -> pd.DataFrame:
+    """Return the calls with the bandwidth of their verb in a run of bare collectives, over as many ranks.
 
     That on the axis of the same name is preferred, since ranks lie alike there. Raises UsageError if `bare`
-    is no run of bare collectives; nothing is yielded without one.
+    is another run.
     """
-    curves = _curves(bare) if bare else {}
+    if bare is None:
+        return calls
+    curves = _curves(bare)
     by_any = {(verb, ranks): curve for (_, verb, ranks), curve in curves.items()}
-    for call in calls if bare else ():
-        ranks = _ranks(planned[call.case], call.axis)
-        curve = curves.get((call.axis, call.verb, ranks), by_any.get((call.verb, ranks)))
-        if curve is not None and call.bytes:
-            size = call.bytes / call.count
-            given = size / _seconds(curve, size)
-            share = call.bytes_per_s / given if call.bytes_per_s else None
-            key = {"case": call.case, "axis": call.axis, "verb": call.verb, "ranks": ranks}
-            yield {**key, "call_bytes": size, "bytes_per_s": given, "share": share}
+
+    def rate(case: str, axis: str, verb: str, size: float) -> float:
+        ranks = _ranks(planned[case], axis)
+        curve = curves.get((axis, verb, ranks), by_any.get((verb, ranks)))
+        return size / _seconds(curve, size) if curve is not None and size > 0 else nan
+
+    named = zip(*(calls[name].astype(str) for name in _CALL), calls["bytes"] / calls["count"], strict=True)
+    rates = np.array([rate(*call) for call in named], np.float64)
+    return calls.assign(bare_bytes_per_s=rates, bare_share=calls["bytes_per_s"] / rates)
 
 
 def where(bare: Run, elsewhere: Sequence[str]) -> str:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from pscale.analysis.contrasts import Proposal
@@ -24,7 +23,7 @@ from pscale.report.brief import FULL, Answer, Sources, card, print_answers
 from pscale.report.exports import render_json, write_csv
 from pscale.report.figure_style import STYLES
 from pscale.report.markup import render_latex, render_markdown, render_sheet
-from pscale.report.page import FORMATS, PRINTED, write_all, write_page, write_pictures, write_sheet
+from pscale.report.page import FORMATS, PRINTED, draw_figures, write_all, write_figures, write_page
 from pscale.report.terminal import render_plots, render_terminal, render_topics
 from pscale.report.topics import TOPICS
 from pscale.report.topics.cases import EVIDENCE
@@ -104,8 +103,8 @@ def report(
                 _tell(write_csv(findings, Path(findings.path) / "csv"))
         case "html":
             with _writing(folder := Path(findings.path)):
-                sheet = partial(write_sheet, topic=EVIDENCE) if proposal else write_page
-                _tell([sheet(findings, folder, drawn=pictures.formats is not None)])
+                topic, drawn = EVIDENCE if proposal else None, pictures.formats is not None
+                _tell([write_page(findings, folder, drawn=drawn, topic=topic)])
         case _:
             asked = {"what-if": what_if, "evidence": proposal, "models": predict, "communication": bare}
             topics = [name for name, wanted in asked.items() if wanted]
@@ -194,7 +193,8 @@ def _published(
 ) -> list[Path]:
     folder = Path(findings.path)
     with _writing(folder):
-        return write_pictures(findings, folder / "figures" / style, formats, STYLES[style], topics)
+        drawn = draw_figures(findings, STYLES[style], topics)
+        return write_figures(drawn, folder / "figures" / style, formats, STYLES[style])
 
 
 @contextmanager

@@ -300,9 +300,9 @@ class TopicFigure:
 class Topic:
     """One topic, from which all formats follow; the order of topics is that of the list in this package.
 
-    * `paragraphs` stand before its tables;
+    * `paragraphs` stand before all else;
     * `tables` are for people: on the terminal, in Markdown and LaTeX, and on the page;
-    * `details` are on the page alone, as what its figure shows;
+    * `details` are on the page alone, as what its figure shows; without them its tables are that;
     * `files` are CSV files by name, which the page has inside as well;
     * `figure` is its figure;
     * `blocks` is its section of the page, where that has more than figure and tables.
@@ -333,21 +333,21 @@ class Topic:
             of_case = findings.by_case(self.rows_per_case)
             rows = sum(map(len, of_case.values())) / max(1, len(of_case))
             findings, left_out = chosen(findings, rows)
-        tables = [*self.tables(findings), *self.details(findings)]
-        listings = context.listings(tables, self.name, *self.files, left_out=left_out)
-        return with_picture(context, self.figure, listings)
+        said = (Words(title="", lines=(words,)) for words in self.paragraphs(findings))
+        how: dict[str, Any] = {"left_out": left_out}
+        data = context.listings(
+            self.details(findings), f"{self.name}-data", *self.files, most=MOST_ROWS, **how
+        )
+        shown = context.listings(self.tables(findings), self.name, *self.files, **how)
+        if not data:
+            data, shown = shown, []
+        return [*said, *with_picture(context, self.figure, data), *shown]
 
 
 def with_picture(context: Context, figure: TopicFigure | None, data: Sequence[Listing]) -> Sequence[Block]:
     """Return a figure with its data; the data alone where it was not drawn."""
-    return picture(context, figure, data) or data
-
-
-def picture(context: Context, figure: TopicFigure | None, data: Sequence[Listing]) -> tuple[Picture, ...]:
-    """Return a figure with its data; nothing where it was not drawn."""
     if figure is None or figure.name not in context.vectors:
-        return ()
-    vector = context.vectors[figure.name]
+        return data
     said = {"name": figure.name, "title": figure.title, "description": figure.description}
     folded = (each._replace(folded=each.folded or each.long) for each in data)
-    return (Picture(**said, vector=vector, data=tuple(folded)),)
+    return [Picture(**said, vector=context.vectors[figure.name], data=tuple(folded))]

@@ -127,7 +127,10 @@ _METADATA: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None},
 }
 _DPI = 160
+_BAR, _BAR_AXIS = 0.29, 1.0  # inches: a bar with its gap, the axis and what is below
 _LONG = 0.09  # of a bar: what shorter parts are labelled with would not fit
+_REACH = 1.1  # of the longest bar: up to there intervals are drawn
+BESIDE: dict[str, Any] = {"marker": "D", "color": INK, "linestyle": "none", "markersize": 4.5}
 _LIGHT = 1.5  # of red, green and blue together: a colour to write on in ink
 _DARKNESS = {"update": 0.3, "forward": 0.15, "backward": -0.2, "data": -0.5}  # of a kind, by phase
 _LIGHTEST = 0.55  # share of white in the last chunk's colour
@@ -183,51 +186,110 @@ def count_drawn(figure: Figure, drawn: int, total: int, noun: str) -> None:
         figure.supxlabel(words, fontsize=sized(8.5), color=QUIET)
 
 
+# Bars below each other
+
+
 class Part(NamedTuple):
-    """A part of a bar: what stands on it if it is long, and what the figure says of it under the pointer."""
+    """A part of a bar: what the figure says of it under the pointer, and what stands on it if it is long."""
 
     length: float
     colour: Any
     said: str = ""
-    case: str = ""
     label: str = ""
 
 
-def stacked(axes: Axes, bars: Mapping[int, Sequence[Part]]) -> None:
-    """Draw a bar in each of these rows; the first row is on top."""
-    for row, parts in bars.items():
-        left = 0.0
-        for part in parts:
-            bar: dict[str, Any] = {"height": 0.72, "edgecolor": "white", "linewidth": 0.5}
-            (drawn,) = axes.barh(row, part.length, left=left, color=part.colour, **bar)
+class Bar(NamedTuple):
+    """A row: its name to the left, its parts, and what stands behind them; without parts it is a heading.
+
+    `interval` is that of the whole, pale where it is `open`; `beside` is a value to compare with, in words.
+    """
+
+    name: str
+    case: str = ""
+    parts: Sequence[Part] = ()
+    said: str = ""
+    interval: tuple[float, float] | None = None
+    open: bool = False
+    beside: tuple[float, str] | None = None
+
+    @property
+    def length(self) -> float:
+        """Where the bar or the value beside it ends, whichever is longer."""
+        return max(sum(part.length for part in self.parts), self.beside[0] if self.beside else 0.0)
+
+
+Groups = Sequence[tuple[str, Sequence[Bar]]]
+
+
+def bar_chart(
+    heading: str, *charts: Groups, most: int, noun: str, legend: float = 0.0
+) -> tuple[Figure, list[Axes]]:
+    """Draw charts of the same bars side by side, with so many inches for a legend above.
+
+    Bars of several groups stand below the name of theirs. Of more than there is room for, the first groups
+    are drawn, with the first bars of each and its last.
+    """
+    rows, total = [_rows(chart, most) for chart in charts], sum(len(bars) for _, bars in charts[0])
+    across = 1 if narrow() else len(charts)
+    down = len(charts) // across
+    height = _BAR * len(rows[0]) + _BAR_AXIS
+    figure = canvas(9.2, legend + down * height, heading)
+    if legend:
+        axes = [*figure.subplots(2, 1, height_ratios=(legend, height))]
+    else:
+        axes = [*figure.subplots(down, across, sharey=True, squeeze=False).flat]
+    for place, (each, bars) in enumerate(zip(axes[bool(legend) :], rows, strict=True)):
+        _draw_bars(each, bars, headings=0 if place % across else 88 if across == 1 else 56)
+    count_drawn(figure, sum(bool(bar.parts) for bar in rows[0]), total, noun)
+    return figure, axes
+
+
+def _rows(groups: Groups, most: int) -> list[Bar]:
+    share = max(2, most // len(groups)) if sum(len(bars) for _, bars in groups) > most else most
+    some = [(name, bars if len(bars) <= share else [*bars[: share - 1], bars[-1]]) for name, bars in groups]
+    ends = accumulate(len(bars) for _, bars in some)
+    kept = [group for group, end in zip(some, ends, strict=True) if end <= most]
+    return [bar for name, bars in kept for bar in ([Bar(name)] * (len(groups) > 1) + [*bars])]
+
+
+def _draw_bars(axes: Axes, bars: Sequence[Bar], headings: int) -> None:
+    """Draw bars, the first on top, and headings of so many characters; long intervals end with an arrow."""
+    longest = max(bar.length for bar in bars) or 1.0
+    reach = max(bar.interval[1] if bar.interval else bar.length for bar in bars)
+    reach = max(longest, min(reach, _REACH * longest))
+    beside: dict[str, Any] = {"va": "center", "fontsize": sized(8.5)}
+    for row, bar in enumerate(bars):
+        left, end = 0.0, bar.length
+        for part in bar.parts:
+            look: dict[str, Any] = {"height": 0.72, "edgecolor": "white", "linewidth": 0.5}
+            (drawn,) = axes.barh(row, part.length, left=left, color=part.colour, **look)
             if part.said:
-                mark(drawn, part.said, part.case)
-            if part.label and part.length > _LONG * sum(each.length for each in parts):
+                mark(drawn, part.said, bar.case)
+            if part.label and part.length > _LONG * bar.length:
                 ink = INK if sum(to_rgb(part.colour)) > _LIGHT else "white"
                 middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": sized(8)}
                 axes.text(left + part.length / 2, row, part.label, color=ink, **middle)
             left += part.length
-    axes.set_ylim(len(bars) - 0.5, -0.5)
+        if bar.interval:
+            low, end = bar.interval[0], min(bar.interval[1], reach)
+            look = {"color": INK, "zorder": 5, "alpha": 0.45 if bar.open else 1.0}
+            axes.plot([low, end], [row, row], linewidth=1.4, **look)
+            if bar.interval[1] > end:
+                axes.plot([end], [row], ">", markersize=4, **look)
+        if bar.beside:
+            (dot,) = axes.plot(bar.beside[0], row, **BESIDE, zorder=5)
+            mark(dot, bar.beside[1], bar.case)
+        if bar.said:
+            axes.text(max(bar.length, end) + 0.015 * reach, row, bar.said, **beside)
+        elif headings and not bar.parts:
+            words = wrapped(bar.name, headings, most=1) or "unnamed"
+            axes.text(0, row, words, fontweight="bold", va="center")
+    named = {row: bar.name for row, bar in enumerate(bars) if bar.parts}
+    axes.set_yticks([*named], [wrapped(name, 52 if narrow() else 36) for name in named.values()])
+    axes.set_ylim(len(bars) - 0.4, -0.6)
+    axes.set_xlim(0, reach)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
-
-
-def in_rows(groups: Sequence[tuple[str, Sequence[Row]]]) -> tuple[dict[int, Row], dict[int, str]]:
-    """Return what stands in which row below each other, and the rows of the groups' names, if several."""
-    several = len(groups) > 1
-    lines = [(name, row) for name, rows in groups for row in ([None] * several + [*rows])]
-    bars = {place: row for place, (_, row) in enumerate(lines) if row is not None}
-    return bars, {place: name for place, (name, row) in enumerate(lines) if row is None}
-
-
-def name_rows(axes: Axes, names: Sequence[str], width: int) -> None:
-    """Write names to the left of rows, in lines of `width` characters."""
-    axes.set_yticks(range(len(names)), [wrapped(name, 52 if narrow() else width) for name in names])
-
-
-def write_beside(axes: Axes, at: float, row: float, words: str, **settings: Any) -> None:
-    """Write words to the right of a bar."""
-    axes.text(at, row, words, va="center", fontsize=sized(8.5), **settings)
 
 
 def name_ends(

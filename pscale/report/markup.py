@@ -96,8 +96,8 @@ def _grid(table: Table) -> Iterator[str]:
     for tone, texts in table.texts():
         cells = [escaped(words) for words in texts]
         yield _row([f"**{cell}**" if cell else "" for cell in cells] if tone == "base" else cells)
-    if table.caption:
-        yield from ("", escaped(table.caption))
+    if table.note:
+        yield from ("", escaped(table.note))
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -189,8 +189,8 @@ def _latex_table(table: Table) -> Iterator[str]:
         written = [latex_escaped(cell) for cell in cells]
         yield _latex_row([rf"\textbf{{{cell}}}" if cell and tone == "base" else cell for cell in written])
     yield from (r"\bottomrule", r"\end{tabular}")
-    if table.caption:
-        yield rf"\par\smallskip\footnotesize {latex_escaped(table.caption)}"
+    if table.note:
+        yield rf"\par\smallskip\footnotesize {latex_escaped(table.note)}"
     yield r"\end{table}"
 
 

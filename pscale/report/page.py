@@ -313,28 +313,12 @@ def draw_all(findings: Findings, folder: Path, formats: Sequence[str]) -> Drawn:
     return write_figures(drawn, folder, formats) if drawn else [], inline_figures(drawn)
 
 
-def write_page(findings: Findings, folder: Path, *, drawn: bool) -> Path:
-    """Write report.html alone into `folder`, with figures or without; returns the file."""
-    page = render_page(findings, inline_figures(draw_figures(findings) if drawn else {}))
-    return write_changed(folder / "report.html", page)
-
-
-def write_sheet(findings: Findings, folder: Path, topic: Topic, *, drawn: bool) -> Path:
-    """Write one topic as a page of its own into `folder`, with its figure or without; returns the file."""
-    inline = inline_figures(draw_figures(findings, topics=(topic,)) if drawn else {})
-    page = render_page(findings, inline, data="", topics=(topic,))
-    return write_changed(folder / f"{topic.name}.html", page)
-
-
-def write_pictures(
-    findings: Findings,
-    folder: Path,
-    formats: Sequence[str],
-    style: FigureStyle,
-    topics: Sequence[Topic] = TOPICS,
-) -> list[Path]:
-    """Write figures alone into `folder`; returns the files."""
-    return write_figures(draw_figures(findings, style, topics), folder, formats, style)
+def write_page(findings: Findings, folder: Path, *, drawn: bool, topic: Topic | None = None) -> Path:
+    """Write the page into `folder`, or one of a topic alone, with figures or without; returns the file."""
+    topics = (topic,) if topic else TOPICS
+    figures = inline_figures(draw_figures(findings, topics=topics) if drawn else {})
+    page = render_page(findings, figures, "" if topic else None, topics)
+    return write_changed(folder / f"{topic.name if topic else 'report'}.html", page)
 
 
 def draw_figures(

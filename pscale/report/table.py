@@ -62,7 +62,8 @@ class Column:
     write the bounds of an Estimate, all others its value. A page colours `band` ones, efficiencies, writes
     the bounds of `bounded` ones below the value, and draws `bar` ones, shares. `case` is what all of the
     column is about. `get` takes the value out of a finding, by the name of its attribute or a function of
-    it: see `listed`. Of a declared column, heading, `write` and the `hint` of a page follow from that.
+    it: see `listed`. Of a declared column, heading, `write` and the `hint` of a page follow from that. A
+    `note` is part of what stands below the table.
     """
 
     name: str = ""
@@ -76,8 +77,9 @@ class Column:
     case: str = ""
     get: str | Callable[[Any], Value] = ""
     hint: str = ""
+    note: str = ""
 
-    def declared(self, rows: Sequence[Any]) -> Column:
+    def declared(self, rows: Sequence[Any], explain: Collection[str] = ()) -> Column:
         """Return the column as the frame of these rows declares it."""
         declared = getattr(rows[0], "declared", {}).get(self.get) if rows else None
         if declared is None:
@@ -88,6 +90,7 @@ class Column:
             name=self.name or name,
             write=self.write or (_INTERVALS if self.interval else _WRITERS).get(declared.unit),
             hint=declared.meaning,
+            note=declared.meaning if self.get in explain and not self.interval else self.note,
         )
 
     def value(self, finding: Any) -> Value:
@@ -132,6 +135,12 @@ class Table:
     cases: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
 
+    @property
+    def note(self) -> str:
+        """The caption, then what its columns mean."""
+        notes = "; ".join(f"{column.name}: {column.note}" for column in self.columns if column.note)
+        return (" " if self.caption.endswith(".") else "; ").join(filter(None, (self.caption, notes)))
+
     def filled(self) -> Self:
         """Return the table without the columns that no row has a value for."""
         cells = zip(*(texts for _, texts in self.texts()), strict=True)
@@ -160,6 +169,7 @@ def listed(
     columns: Columns,
     *,
     caption: str = "",
+    explain: Collection[str] = (),
     grouped: bool = False,
     filled: bool = False,
     tone: Callable[[Any], Tone] = lambda _: "",
@@ -169,10 +179,11 @@ def listed(
     """Yield a table with a row for each finding, of what its columns get; none without findings.
 
     The name of a declared column is one too. A `filled` table has no columns that no finding has a value for.
+    Below it stands what the columns of `explain` mean.
     """
     found = list(findings)
     named = (Column(get=column) if isinstance(column, str) else column for column in columns)
-    shown = tuple(column.declared(found) for column in named)
+    shown = tuple(column.declared(found, explain) for column in named)
     rows = tuple((tone(each), tuple(column.value(each) for column in shown)) for each in found)
     if rows:
         table = Table(
@@ -198,7 +209,7 @@ _LEAST = 8  # characters of a column that takes several lines, if its texts are 
 _STYLES: dict[Tone, str] = {"": "", "base": "bold", "bad": "red", "pending": "dim", "good": "green"}
 
 
-def print_table(table: Table, console: Console) -> None:
+def print_table(table: Table, console: Console, *, explained: bool = True) -> None:
     """Print a table with its title and caption, and as many of its wide columns as there is room for."""
     rows = [*table.texts()]
     columns = [*zip(table.columns, zip(*(cells for _, cells in rows), strict=True), strict=True)]
@@ -226,15 +237,9 @@ def print_table(table: Table, console: Console) -> None:
     console.print()
     console.print(Text(table.title, style="bold"))
     console.print(drawn)
-    if caption := _explained(table, {column.name for column, _ in columns}):
-        console.print(Text(caption, style="dim"))
-
-
-def _explained(table: Table, shown: Collection[str]) -> str:
-    """Return the caption without what it says of columns that are not shown."""
-    left_out = {column.name for column in table.columns}.difference(shown)
-    parts = table.caption.split("; ")
-    return "; ".join(part for part in parts if not left_out.issuperset(part.partition(":")[0].split(", ")))
+    note = replace(table, columns=tuple(column for column, _ in columns)).note
+    if explained and note:
+        console.print(Text(note, style="dim"))
 
 
 def print_list(title: str, lines: Sequence[str], console: Console) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from rich.console import Console
@@ -46,7 +45,7 @@ def render_plots(findings: Findings, console: Console) -> None:
 
 def render_topics(findings: Findings, console: Console, names: Collection[str]) -> None:
     """Print the topics of these names; what several say in their captions once."""
-    said = {""}
+    said = set[str]()
     for topic in TOPICS:
         if topic.name not in names:
             continue
@@ -54,8 +53,8 @@ def render_topics(findings: Findings, console: Console, names: Collection[str]) 
             console.print()
             console.print(Text(paragraph))
         for table in topic.tables(findings):
-            print_table(replace(table, caption="") if table.caption in said else table, console)
-            said.add(table.caption)
+            print_table(table, console, explained=table.note not in said)
+            said.add(table.note)
 
 
 def _header(findings: Findings) -> Iterator[Text]:

@@ -6,7 +6,6 @@ from synthetic import Point, summary_of, write_run
 
 from pscale.analysis import frames as module
 from pscale.analysis.columns import FRAMES, frame, rows
-from pscale.analysis.contrasts import CHOICES
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load, records, shortened
 from pscale.config import Plan
@@ -136,7 +135,7 @@ def test_cases_that_train_something_else_may_lose_something_else(tmp_path):
 
 
 SHOWN = 4
-OF_THE_RUN = {"wait", "failures", "ranking", *CHOICES}  # or of what is shown beside each other
+OF_THE_RUN = {"wait", "failures", "ranking", "choices"}  # or of what is shown beside each other
 
 
 @pytest.fixture(scope="module")
@@ -206,8 +205,8 @@ def test_launches_and_failures_are_those_of_the_whole_run_and_where_the_rest_is_
 
 
 def test_a_case_that_is_not_shown_is_not_set_beside_one_that_is(short, many):
-    whole, shown = (json.loads(render_json(summary))["precision"] for summary in (Findings(many), short))
-    assert [each["precision"] for each in whole] == ["float32", "bf16"] * 2
+    whole, shown = (json.loads(render_json(summary))["choices"] for summary in (Findings(many), short))
+    assert [each["setting"] for each in whole] == ["float32", "bf16"] * 2
     assert shown == []
     assert render_page(short, {})
 

@@ -3,8 +3,7 @@ import xml.etree.ElementTree as ET
 import matplotlib.pyplot as plt
 import pytest
 from matplotlib.image import imread
-from matplotlib.transforms import Bbox
-from pictures import boxes, words
+from pictures import boxes, fitting, words
 from synthetic import Point, summary_of
 
 from pscale.config import Plan
@@ -180,12 +179,8 @@ def test_labels_neither_overlap_nor_leave_the_picture(kind, tmp_path):
     summary = summary_of(tmp_path / "run", CROWDED[kind], repeats=1, steps=4)
     for draw in (scaling, breakdown, wait, calls, loss):
         with drawing.styled():
-            figure = draw(summary)
-            found = boxes(figure) if figure else []
-        for place, (name, box) in enumerate(found):
-            assert Bbox.intersection(box, figure.bbox).bounds == pytest.approx(box.bounds), name
-            clashes = [other for other, rival in found[:place] if box.padded(-1).overlaps(rival.padded(-1))]
-            assert not clashes, (draw.__name__, name, clashes)
+            if figure := draw(summary):
+                fitting(figure)
 
 
 def test_an_interval_that_is_too_wide_for_the_picture_reaches_its_edges_with_arrows(tmp_path):

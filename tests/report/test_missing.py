@@ -19,13 +19,17 @@ from pscale.report.terminal import render_terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.figure]
 FAILED = {"status": "failed", "reason": "died"}
+PENDING = {"only_repeats": ()}
 SHAPES = {
     "one size": {2: {}},
     "only the base": {1: {}, 2: FAILED},
     "only the largest": {1: FAILED, 2: {}},
     "the base failed": {1: FAILED, 2: {}, 4: {}},
     "the largest failed": {1: {}, 2: {}, 4: FAILED},
-    "pending": {1: {}, 2: {"only_repeats": ()}},
+    "pending": {1: {}, 2: PENDING},
+    "all failed": {1: FAILED, 2: {"status": "timeout"}},
+    "nothing yet": {1: PENDING, 2: PENDING},
+    "no number in its row": {2: {"row": {"step_s": float("nan")}}},
     "one launch each": {1: {"only_repeats": (0,)}, 2: {"only_repeats": (0,)}},
 }
 OF_TRAINING = ("batch", "tokens", "parameters", "model_flops", "executed_flops", "gemm_peak_gflops", "losses")
@@ -62,6 +66,7 @@ def test_a_run_that_lacks_sizes_or_launches_is_reported(tmp_path, shape, of):
         for ranks, state in SHAPES[shape].items()
     ]
     said = reported(write_run(tmp_path / "run", points, steps=6))
+    assert said
     assert "unknown rate" not in said
 
 

@@ -148,7 +148,7 @@ def strange(summary):
     """Return the numbers of sentences that are no cell, each with its sentence."""
     known = cells(summary)
     sentences = [headline.text for headline in summary.headlines]
-    sentences += [each.caption.rpartition(". ")[0] for each in tables_of(summary)]  # without definitions
+    sentences += [each.caption.rpartition(". ")[0] for each in tables_of(summary)]
     for line in Answer.of(summary).lines:
         sentences += [line.causes, line.figure.partition(" ± ")[0]]
     found = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import log2
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pscale.analysis import messages, text
 from pscale.analysis.columns import Row
@@ -13,7 +13,7 @@ from pscale.analysis.difference import EQUAL
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import grouped
 from pscale.analysis.stats import Estimate
-from pscale.report.blocks import Block, Context, Facts, Topic, TopicFigure, Words, picture, with_picture
+from pscale.report.blocks import Block, Context, Topic, TopicFigure, with_picture
 from pscale.report.figure_style import BAD, FAINT, QUIET, Colour, describe, mark, narrow, sized, wrapped
 from pscale.report.table import Column, Columns, Table, Tone, Value, Written, listed
 from pscale.report.topics import predictions
@@ -31,11 +31,23 @@ _BESIDE = 2**0.045  # of a size: where the dots of its launches are
 _NAMED = 8  # series with a colour and a name of their own
 _TICK_GAP = 0.055  # of the axis, so that tick labels stay apart
 
-_VALUES: Mapping[str, tuple[str, Callable[[float], str]]] = {  # of a panel, and how it is written
-    "Step time": ("step_s", text.duration_3),
-    "Efficiency": ("efficiency", text.percent),
-    "Speed-up": ("speedup", lambda value: f"{text.number_3(value)}×"),
-    "Throughput": ("samples_per_s", text.rate),
+
+class _Panel(NamedTuple):
+    """A column of cases over sizes: how it is written, and the name of its axis with how ticks are."""
+
+    column: str
+    write: Callable[[float], str]
+    axis: str
+    ticks: Callable[[float], str] | None
+
+
+_PANELS = {
+    "Step time": _Panel("step_s", text.duration_3, "step time", text.duration_3),
+    "Efficiency": _Panel("efficiency", text.percent, "efficiency (base = 100%)", "{:.0%}".format),
+    "Speed-up": _Panel(
+        "speedup", lambda value: f"{text.number_3(value)}×", "speed-up (base = 1)", "{:.4g}".format
+    ),
+    "Throughput": _Panel("samples_per_s", text.rate, "samples/s", None),
 }
 
 
@@ -170,7 +182,7 @@ def _panel(
     some = f" ({len(colours)} best and worst of {count} named)" if len(colours) < count else ""
     dashed = "; dashed: model" if laws else ""
     describe(axes, f"{title}, with 95% intervals{dashed}{some}")
-    value = attrgetter(_VALUES[title][0])
+    value = attrgetter(_PANELS[title].column)
     ends: dict[tuple[str, Colour], tuple[float, float]] = {}
     for place, (name, points) in enumerate(series.items()):
         aside = 2 ** (min(_ASIDE, _ASIDES / count) * (place - (count - 1) / 2))
@@ -215,7 +227,7 @@ def _dots(
     axes: Axes, title: str, size: float, point: Row, colour: Colour, *, times_s: Sequence[float]
 ) -> None:
     """Draw one case and, beside it, what the step time of each launch alone gives; both say their values."""
-    known = getattr(point, _VALUES[title][0])
+    known = getattr(point, _PANELS[title].column)
     dots: list[tuple[float, Estimate, str, dict[str, Any]]] = [
         (size, known, "", {"markeredgecolor": "white", "markeredgewidth": 0.8, "zorder": 5})
     ]
@@ -230,7 +242,7 @@ def _dots(
 
 def _said(title: str, known: Estimate) -> str:
     """Return a value of a panel with its interval, in words."""
-    write = _VALUES[title][1]
+    write = _PANELS[title].write
     if known.low is None or known.high is None or known.low == known.high:
         return write(known.value)
     bounds = (write(bound).rstrip("×") for bound in (known.low, known.high))
@@ -297,21 +309,15 @@ def _size_axis(axes: Axes, sizes: Sequence[int], *, threaded: bool) -> None:
 
 def _value_axis(axes: Axes, title: str, values: Sequence[Estimate]) -> None:
     top = max(max((known.value, *(known.stated or ()))) for known in values)
-    names: dict[str, tuple[str, Callable[[float], str] | None]] = {
-        "Efficiency": ("efficiency (base = 100%)", "{:.0%}".format),
-        "Step time": ("step time", text.duration_3),
-        "Throughput": ("samples/s", None),
-        "Speed-up": ("speed-up (base = 1)", "{:.4g}".format),
-    }
-    name, write = names[title]
-    axes.set_ylabel(name)
+    ticks = _PANELS[title].ticks
+    axes.set_ylabel(_PANELS[title].axis)
     if title in ("Efficiency", "Throughput"):
         axes.set_ylim(0, max(1.08, 1.05 * top) if title == "Efficiency" else 1.08 * top)
     else:
         axes.set_yscale("log", base=2)
         axes.minorticks_off()
-    if write:
-        axes.yaxis.set_major_formatter(lambda value, _: write(value))
+    if ticks:
+        axes.yaxis.set_major_formatter(lambda value, _: ticks(value))
 
 
 SCALING = Topic(
@@ -420,19 +426,6 @@ def _efficiency(row: Row) -> Written:
     return Written(known.value, text.percent(known.value) if row.base else messages.efficiency(known))
 
 
-def _evidence_blocks(context: Context) -> Sequence[Block]:
-    said = tuple(paragraphs(context.findings))
-    if not said:
-        return []
-    (sizes, _), basis = _evidence(context.findings), _basis(context.findings)
-    return [
-        *(Words(title="", lines=(paragraph,)) for paragraph in said),
-        *context.listings([sizes], EVIDENCE.name, *EVIDENCE.files),
-        *picture(context, EVIDENCE.figure, []),
-        Facts(title="Basis", items=tuple((name, text.clean(value)) for name, value in basis)),
-    ]
-
-
 EVIDENCE = Topic(
     name="evidence",
     title="Evidence",
@@ -451,5 +444,4 @@ EVIDENCE = Topic(
             else None
         ),
     ),
-    blocks=_evidence_blocks,
 )

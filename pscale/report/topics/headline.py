@@ -64,7 +64,7 @@ _delay_costs = show(
         Column("delay", text.duration, get="injected_s"),
         Column("of the delay", get="passed_on"),
     ),
-    caption="delay: per step, of the most delayed rank; of the delay: by how much the step is longer",
+    explain=("injected_s", "passed_on"),
     filled=True,
     files=("delay_costs",),
 )

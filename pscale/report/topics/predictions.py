@@ -119,7 +119,12 @@ def draw(axes: Axes, curve: Sequence[Row], colour: Colour) -> None:
         axes.fill_between(within, low, high, color=colour, alpha=_BAND, linewidth=0)
 
 
-_INSIDE = Column("inside", str, get=lambda row: Written(row.inside, f"{row.inside} of {row.launches}"))
+_INSIDE = Column(
+    "inside",
+    str,
+    get=lambda row: Written(row.inside, f"{row.inside} of {row.launches}"),
+    note="launches in the interval that should hold nine in ten of them",
+)
 
 
 def _beside_measured(findings: Findings) -> Iterator[Table]:
@@ -147,9 +152,8 @@ def _beside_measured(findings: Findings) -> Iterator[Table]:
     caption = "by kind: predicted → measured, per step of the mean rank" * bool(kinds)
     yield from listed("Predicted beside measured", findings.rows("predicted"), columns, caption=caption)
     columns = ("cases", "mean_error", "largest_error", _INSIDE)
-    caption = "inside: launches in the interval that should hold nine in ten of them"
     scores = findings.rows("prediction_score")
-    yield from listed("Score of the predictions", scores, columns, caption=caption)
+    yield from listed("Score of the predictions", scores, columns)
 
 
 MODELS = Topic(
@@ -178,7 +182,7 @@ WHAT_IF = Topic(
             *(Column(write=text.duration, get=name) for name in ("measured_s", "replayed_s", "expected_s")),
             "change",
         ),
-        caption="replayed: on the original network; expected: on the other; change: from replayed",
+        explain=("replayed_s", "expected_s", "change"),
     ),
     files=("what_if",),
 )

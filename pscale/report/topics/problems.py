@@ -44,7 +44,8 @@ _interference = show(
         *(CASE, Column("other processes", get="others"), Column("hypervisor", get="steal")),
         *("limit", "off_core"),
     ),
-    caption="shares of core time; off core: ranks had no core, or their threads shared one",
+    caption="shares of core time",
+    explain=("off_core",),
     only=lambda row: row.share >= NOTICED,
 )
 

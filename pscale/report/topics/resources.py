@@ -13,8 +13,8 @@ from pscale.analysis.frames import grouped
 from pscale.analysis.resources import by_kind
 from pscale.config.metrics import MEMORY_KINDS as KINDS
 from pscale.report.blocks import Topic, TopicFigure
-from pscale.report.figure_style import INK, QUIET, mark
 from pscale.report.figure_style import MEMORY as COLOURS
+from pscale.report.figure_style import QUIET
 from pscale.report.table import CASE, Column, Columns, Table, Value, Written, listed
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ _BANDWIDTHS: Columns = (
 )
 _MOST_THREADS = 8  # threads that are listed one by one
 _SAME = 0.005  # counted and predicted are written as one number up to here
-_BAR, _AXIS = 0.28, 1.15  # inches: a bar with its gap, the axis and the legend
 _MOST = 48  # bars
 _LEAST_BYTES = 16 << 20  # a run whose ranks all hold less says nothing about memory
 _COLOURS = dict(zip(KINDS, COLOURS, strict=True))
@@ -42,13 +41,9 @@ _FAINT = 0.35  # of a bar that is only predicted
 
 def _bandwidths(findings: Findings) -> Iterator[Table]:
     """Yield, per axis, time and bandwidth of every verb and size, as OSU's benchmarks and nccl-tests do."""
-    caption = (
-        "size: of the larger array; time: mean over ranks; bus: algorithm × 2 (p − 1) / p for "
-        "all-reduce, × (p − 1) / p for others except broadcast, reduce and send; hidden: share of "
-        "nonblocking calls that overlaps compute"
-    )
+    explain = ("message_bytes", "bus_bytes_per_s", "hidden")
     for axis, found in grouped(findings.rows("bandwidths"), lambda each: each.axis).items():
-        yield from listed(f"Network performance on {axis} (per call)", found, _BANDWIDTHS, caption=caption)
+        yield from listed(f"Network performance on {axis} (per call)", found, _BANDWIDTHS, explain=explain)
 
 
 def _threads(findings: Findings) -> Iterator[Table]:
@@ -69,9 +64,9 @@ def _threads(findings: Findings) -> Iterator[Table]:
     columns: Columns = (
         *(CASE, Column("efficiency", text.percent, band=True, get=efficiency)),
         *(Column("in MPI", get="in_mpi"), "single", Column("imbal.", get="imbalance"), "off_core"),
-        Column("split", fold=True, get=split),
+        Column("split", fold=True, get=split, note="CPU time of the main thread and of the others, per step"),
     )
-    caption = "shares of the cores' time; split: CPU time of the main thread and of the others, per step"
+    caption = "shares of the cores' time"
     if any(time.spins for time in times):
         caption += (
             "; ≤: threads without work may spin, which is CPU time too: single and imbalance are at least "
@@ -146,55 +141,30 @@ def figure(findings: Findings) -> Figure | None:
 
     from pscale.report import drawing
 
-    known = findings.rows("memory")[:_MOST]
-    largest = max((_longest(memory) for memory in known), default=0)
+    known, bars = findings.rows("memory"), []
+    largest = max((max(sum(by_kind(row).values()), row.measured_bytes or 0) for row in known), default=0)
     if largest < _LEAST_BYTES:
         return None
     unit, name = (1 << 30, "GiB") if largest >= 4 << 30 else (1 << 20, "MiB")
-    figure = drawing.canvas(9.2, _BAR * len(known) + _AXIS, findings.title)
-    axes = figure.subplots()
-    bars = {}
-    symbol: dict[str, Any] = {"marker": "D", "color": INK, "linestyle": "none", "markersize": 4.5}
-    for row, memory in enumerate(known):
-        alpha, sizes = 1.0 if memory.counted_bytes else _FAINT, by_kind(memory)
-        bars[row] = [
-            drawing.Part(
-                sizes.get(kind, 0) / unit,
-                (colour, alpha),
-                f"{memory.label}: {kind} {text.size_of(sizes.get(kind, 0))}",
-                memory.case,
-            )
-            for kind, colour in _COLOURS.items()
+    for row in known:
+        alpha, sizes, measured = 1.0 if row.counted_bytes else _FAINT, by_kind(row), row.measured_bytes
+        parts = [
+            drawing.Part(size / unit, (_COLOURS[kind], alpha), f"{row.label}: {kind} {text.size_of(size)}")
+            for kind, size in sizes.items()
         ]
-    drawing.stacked(axes, bars)
-    for row, memory in enumerate(known):
-        if memory.measured_bytes is not None:
-            (drawn,) = axes.plot(memory.measured_bytes / unit, row, zorder=5, **symbol)
-            mark(drawn, f"{memory.label}: measured {text.size_of(memory.measured_bytes)}", memory.case)
-        drawing.write_beside(axes, (_longest(memory) + 0.015 * largest) / unit, row, _label(memory))
-    drawing.name_rows(axes, [memory.label for memory in known], 38)
-    axes.set_xlim(0, 1.2 * largest / unit)
+        said = text.size_of(sum(sizes.values()) if measured is None else measured)
+        beside = None if measured is None else (measured / unit, f"{row.label}: measured {said}")
+        said += ", predicted" * (measured is None and not row.counted_bytes)
+        bars.append(drawing.Bar(row.label, row.case, parts, said, beside=beside))
+    figure, (axes,) = drawing.bar_chart(findings.title, [("", bars)], most=_MOST, noun="cases")
     axes.set_xlabel(f"memory of the fullest rank, {name}")
     others: list[tuple[Any, str]] = []
-    if any(memory.measured_bytes is not None for memory in known):
-        others.append((Line2D([], [], **symbol), "measured"))
-    if any(memory.counted_bytes is None for memory in known):
+    if any(row.measured_bytes is not None for row in known):
+        others.append((Line2D([], [], **drawing.BESIDE), "measured"))
+    if any(row.counted_bytes is None for row in known):
         others.append((Patch(color=QUIET, alpha=_FAINT), "pale: predicted only"))
     drawing.below(figure, _COLOURS, *others)
     return figure
-
-
-def _longest(memory: Row) -> int:
-    """Return where the bar or the mark of what was measured ends, whichever is longer."""
-    return max(sum(by_kind(memory).values()), memory.measured_bytes or 0)
-
-
-def _label(memory: Row) -> str:
-    """Return the size at the mark, if there is one, else at the end of the bar."""
-    if memory.measured_bytes is not None:
-        return text.size_of(memory.measured_bytes)
-    total = text.size_of(sum(by_kind(memory).values()))
-    return total if memory.counted_bytes else f"{total}, predicted"
 
 
 COLLECTIVES = Topic(

@@ -14,7 +14,7 @@ from pscale.analysis.findings import Findings
 from pscale.analysis.frames import grouped
 from pscale.analysis.steps import cells
 from pscale.analysis.timeline import kinds_of
-from pscale.report.blocks import MOST_ROWS, Block, Context, Topic, TopicFigure, show, with_picture
+from pscale.report.blocks import Topic, TopicFigure, show
 from pscale.report.figure_style import (
     CLIPPED,
     MAP,
@@ -34,17 +34,14 @@ if TYPE_CHECKING:
 
     from pscale.report import drawing
 
-_MOST_BARS = (
-    48  # bars; of larger runs only the smallest and largest case of a series are drawn, as far as they fit
-)
+_MOST_BARS = 48
 _KINDS = ("compute", "transfer", "wait", "wait_or_transfer", "copy", "offload", "hidden")
 _DRAWN = ("compute", "transfer", "wait_or_transfer", "wait", "copy", "offload")
-_BAR, _AXIS, _LINE = 0.30, 0.75, 0.17  # inches: a bar with its gap, the axis below, a line of the legend
+_LINE = 0.17  # inches: a line of the legend
 _COLUMN, _NARROW = 0.13, 0.25  # of the width: a column of the legend
 _VISIBLE = 0.001  # of a step: what is smaller has no place in the legend
 
 Part = tuple[str, str]  # kind and phase
-Groups = Sequence[tuple[str, list[Row]]]
 
 
 def _ranked(findings: Findings) -> bool:
@@ -60,11 +57,8 @@ def _times(findings: Findings) -> Iterator[Table]:
         *(CASE, "phase", Column("of step", get="share", bar=True)),
         *(Column(text.KINDS.get(kind, kind), get=f"{kind}_s") for kind in kinds),
     )
-    hidden = (
-        "hidden: communication that overlaps compute; overlapping calls are summed; not part of the step time"
-    )
     title = "Time by phase and kind (per step, mean over ranks)"
-    return listed(title, rows, columns, caption=hidden * ("hidden" in kinds), grouped=True)
+    return listed(title, rows, columns, explain=("hidden_s",), grouped=True)
 
 
 def breakdown_figure(findings: Findings) -> Figure | None:
@@ -73,26 +67,23 @@ def breakdown_figure(findings: Findings) -> Figure | None:
 
     if _ranked(findings):
         return None
-    of_case = findings.by_case("phases")
+    of_case, colours = findings.by_case("phases"), _colours(findings.rows("phases"))
     series = ((name, [row for row in rows if row.case in of_case]) for name, rows in findings.series.items())
-    every = [(name, points) for name, points in series if points]
-    groups = every
-    if sum(len(points) for _, points in every) > _MOST_BARS:
-        ends = [(name, [*dict.fromkeys((points[0], points[-1]))]) for name, points in every]
-        groups = ends[: _MOST_BARS // 2]
-    rows = sum(len(points) for _, points in groups)
-    if not rows:
+    bars = [
+        (name, [_bar(point, of_case[point.case], colours) for point in points])
+        for name, points in series
+        if points
+    ]
+    if not bars:
         return None
-    colours = _colours(findings.rows("phases"))
     legend = _LINE * (1.5 + max(Counter(kind for kind, _ in colours).values()))
-    bars = _BAR * (rows + (len(groups) if len(groups) > 1 else 0)) + _AXIS
-    figure = drawing.canvas(9.2, legend + bars, findings.heading)
-    above, axes = figure.subplots(2, 1, height_ratios=(legend, bars))
+    figure, (above, axes) = drawing.bar_chart(
+        findings.heading, bars, most=_MOST_BARS, noun="cases", legend=legend
+    )
     _legend(above, colours)
-    _bars(axes, groups, colours, of_case)
-    drawing.count_drawn(figure, len(groups), len(every), "series")
-    if rows < len(of_case):
-        axes.set_title("smallest and largest case of each series", fontsize=sized(8.5), color=QUIET)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.set_xlabel("share of the step (mean over ranks and steps)")
+    axes.set_title("mean step", loc="right", fontsize=sized(8.5), color=QUIET)
     return figure
 
 
@@ -114,38 +105,18 @@ def _colours(phases: Sequence[Row]) -> dict[Part, Colour | str]:
     }
 
 
-def _bars(
-    axes: Axes, groups: Groups, colours: Mapping[Part, Colour | str], times: Mapping[str, Sequence[Row]]
-) -> None:
+def _bar(point: Row, phases: Sequence[Row], colours: Mapping[Part, Colour | str]) -> drawing.Bar:
     from pscale.report import drawing
 
-    rows, heads = drawing.in_rows(groups)
-    for at, series in heads.items():
-        name = wrapped(series, 90, most=1) or "unnamed"
-        axes.text(0, at, name, fontweight="bold", va="center", ha="left")
-
-    def parts(point: Row) -> Iterator[drawing.Part]:
-        by_phase = {time.phase: time for time in times[point.case]}
-        for (kind, phase), colour in colours.items():
-            if time := by_phase.get(phase):
-                time_s = getattr(time, f"{kind}_s")
-                share, said = time_s / time.step_s, text.duration_3(time_s)
-                words = f"{point.label}: {text.KINDS.get(kind, kind)} in {phase}, {said}"
-                hint = f"{words}, {text.percent(share)} of the step"
-                yield drawing.Part(share, colour, hint, point.case, said)
-
-    drawing.stacked(axes, {at: [*parts(point)] for at, point in rows.items()})
-    names = [messages.size(point) + ", injected" * bool(point.injected) for point in rows.values()]
-    for at, point in rows.items():
-        where = {"transform": axes.get_yaxis_transform(), "ha": "left"}
-        drawing.write_beside(axes, 1.012, at, text.duration_3(times[point.case][0].step_s), **where)
-    axes.set_yticks(list(rows), names)
-    axes.set_ylim(len(rows) + len(heads) - 0.4, -0.6)
-    axes.set_xlim(0, 1)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes.set_xlabel("share of the step (mean over ranks and steps)")
-    above: dict[str, Any] = {"transform": axes.transAxes, "va": "bottom", "color": QUIET}
-    axes.text(1.012, 1.0, "mean step", fontsize=sized(8.5), **above)
+    by_phase, parts = {time.phase: time for time in phases}, []
+    for (kind, phase), colour in colours.items():
+        if time := by_phase.get(phase):
+            time_s = getattr(time, f"{kind}_s")
+            share, said = time_s / time.step_s, text.duration_3(time_s)
+            words = f"{point.label}: {text.KINDS.get(kind, kind)} in {phase}, {said}"
+            parts.append(drawing.Part(share, colour, f"{words}, {text.percent(share)} of the step", said))
+    name = messages.size(point) + ", injected" * bool(point.injected)
+    return drawing.Bar(name, point.case, parts, text.duration_3(phases[0].step_s))
 
 
 def _legend(axes: Axes, colours: Mapping[Part, Colour | str]) -> None:
@@ -204,16 +175,8 @@ _bubbles = show(
         *(CASE, Column("stages", str, get=_stages), Column("micro-batches", get="micro_batches")),
         *("predicted", "measured"),
     ),
-    caption="predicted: from the schedule, assuming time proportional to FLOPs; "
-    "measured: wait for other stages",
+    explain=("predicted", "measured"),
 )
-
-
-def _timelines(context: Context) -> Sequence[Block]:
-    """Return timelines, then bubbles predicted and measured."""
-    ranks = context.listings(_kinds_by_rank(context.findings), "timeline-ranks", "timeline", most=MOST_ROWS)
-    drawn = with_picture(context, PIPELINE.figure, ranks)
-    return [*drawn, *context.listings(_bubbles(context.findings), "bubbles", "bubbles")]
 
 
 def _kinds_by_rank(findings: Findings) -> Iterator[Table]:
@@ -238,6 +201,7 @@ def _kinds_by_rank(findings: Findings) -> Iterator[Table]:
         [*{(span.case, span.rank): span for span in spans}.values()],
         columns,
         caption="Wait and exchange lie in the parts before them. Waits: share of the step.",
+        files=("timeline",),
     )
 
 
@@ -273,13 +237,14 @@ PIPELINE = Topic(
         else "One step as it was recorded."
     ),
     tables=_bubbles,
+    details=_kinds_by_rank,
+    files=("bubbles",),
     figure=TopicFigure(
         name="timeline",
         title="Timeline as it ran",
         description="A row a rank, time to the right: what each rank did when, and where it was idle.",
         draw=timeline_figure,
     ),
-    blocks=_timelines,
 )
 
 
@@ -328,22 +293,18 @@ def _late_ranks(findings: Findings) -> Iterator[Table]:
             Column("late in", str, get=late_steps),
             *(Column("late by", get="late_s"), Column("most in", get="phase")),
         ),
-        caption="of the step: mean wait of each other rank for this one",
+        explain=("step_share",),
         files=("stragglers",),
     )
 
 
-def _waiting(context: Context) -> Sequence[Block]:
-    """Return the map of waiting in the largest case, late ranks, and the ranks that compute most."""
-    findings = context.findings
-    blocks: list[Block] = []
-    if findings.wait["rank"].max() > 0:
-        by_rank = context.listings(_waits_by_rank(findings), "wait-by-rank", "wait", most=MOST_ROWS)
-        blocks += with_picture(context, WAITS.figure, by_rank)
-    return [*blocks, *context.listings(_late_ranks(findings), "ranks", "ranks")]
+def _waited(findings: Findings) -> bool:
+    return bool(findings.wait["rank"].max() > 0)  # one rank alone never waits
 
 
 def _waits_by_rank(findings: Findings) -> Iterator[Table]:
+    if not _waited(findings):
+        return
     case, _, repeat, *_ = findings.wait.iloc[0]
     columns = (
         Column("rank", str, get=lambda row: row[0]),
@@ -352,7 +313,7 @@ def _waits_by_rank(findings: Findings) -> Iterator[Table]:
         Column("in step", str, get=lambda row: int(row[1].argmax())),
     )
     title = f"Wait of every rank: {text.clean(findings.case(case).label)}, launch {repeat + 1}"
-    return listed(title, enumerate(cells(findings.wait)), columns, case=lambda _: case)
+    yield from listed(title, enumerate(cells(findings.wait)), columns, case=lambda _: case, files=("wait",))
 
 
 def wait_figure(findings: Findings) -> Figure | None:
@@ -363,7 +324,7 @@ def wait_figure(findings: Findings) -> Figure | None:
 
     from pscale.report import drawing
 
-    if not findings.wait["rank"].max() > 0:
+    if not _waited(findings):
         return None
     waits, (case, _, repeat, *_) = cells(findings.wait), findings.wait.iloc[0]
     kind = text.KINDS["wait_or_transfer"] if findings.wait["wait_or_transfer_s"].any() else "wait"
@@ -409,6 +370,8 @@ WAITS = Topic(
     lead="A rank waits in a call until the ranks that it depends on have arrived. A pale row between dark "
     "ones is a straggler: the others wait for it.",
     tables=_late_ranks,
+    details=_waits_by_rank,
+    files=("ranks",),
     figure=TopicFigure(
         name="wait",
         title="Wait by rank and step",
@@ -416,5 +379,4 @@ WAITS = Topic(
         "darker, the longer the rank waited.",
         draw=wait_figure,
     ),
-    blocks=_waiting,
 )

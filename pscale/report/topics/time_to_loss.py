@@ -25,12 +25,12 @@ def _tables(findings: Findings) -> Iterator[Table]:
     """Yield a table for each model and data."""
     for target, trainings in grouped(findings.rows("time_to_loss"), lambda row: row.target).items():
         said = messages.stops_paying(trainings)
-        caption = "time: steps × mean step time; interval: over seeds; × fewer ranks: over the best of fewer"
         yield from listed(
             f"Time to a validation loss of {text.number(target)}",
             trainings,
             _COLUMNS,
-            caption=f"{said}. {caption}" if said else caption,
+            caption=f"{said}." * bool(said),
+            explain=("to_loss_s", "over"),
             filled=True,
         )
 

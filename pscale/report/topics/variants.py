@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_BAR, _HEAD, _AXIS = 0.28, 0.34, 0.95  # inches: a bar with its gap, the title of a group, the axis and legend
+    from pscale.report import drawing
+
 _MOST_BARS = 40
 _PARTS = {  # of a step: colour and name
     "compute": (KINDS["compute"], "compute"),
@@ -30,7 +31,6 @@ _PARTS = {  # of a step: colour and name
     "offload": (KINDS["offload"], "stalls for offloaded data"),
 }
 _VISIBLE = 0.002  # of a step
-_ROOM_OF_BARS = 1.1  # of the longest bar: up to there intervals are drawn
 _MARKS = {"equal": "=", "undecided": "?"}
 
 _MOST_PANELS = 4
@@ -91,59 +91,36 @@ def ranking_figure(findings: Findings) -> Figure | None:
     """Draw the ranking where cases are plans side by side, a bar a plan; None elsewhere."""
     from pscale.report import drawing
 
-    if not (findings.side_by_side and len(findings.ranking)):
+    plans = findings.rows("ranking") if findings.side_by_side else []
+    groups = grouped(plans, lambda plan: text.clean(plan.group)).items()
+    if not groups:
         return None
-    groups = grouped(findings.rows("ranking"), lambda plan: plan.group)
-    most = max(3, _MOST_BARS // len(groups))
-    rows = [min(most, len(plans)) for plans in groups.values()]
-    figure = drawing.canvas(9.2, _BAR * sum(rows) + _HEAD * len(rows) + _AXIS, findings.heading)
-    panels = figure.subplots(len(rows), 1, height_ratios=rows, sharex=True, squeeze=False)[:, 0]
-    steps_s = {case: point.step_s for case, point in findings.of_case("cases").items()}
-    longest = max(steps_s[plan.case].value for plans in groups.values() for plan in plans[:most])
-    for axes, (group, plans) in zip(panels, groups.items(), strict=True):
-        _bars(axes, findings, plans[:most], longest)
-        more = f" (the fastest {most} of {len(plans)})" if len(plans) > most else ""
-        if len(groups) > 1 or more:
-            axes.set_title(text.clean(group) + more)
-    panels[-1].set_xlabel("step time")
-    panels[-1].xaxis.set_major_formatter(lambda value, _: text.duration_3(value))
-    shown = {
-        words: colour
-        for name, (colour, words) in _PARTS.items()
-        if any(getattr(plan, name) > _VISIBLE for plan in findings.rows("ranking"))
-    }
-    drawing.below(figure, shown)
+    bars = [(group, [_bar(findings, plan) for plan in members]) for group, members in groups]
+    figure, (axes,) = drawing.bar_chart(findings.heading, bars, most=_MOST_BARS, noun="plans")
+    axes.set_xlabel("step time")
+    axes.xaxis.set_major_formatter(lambda value, _: text.duration_3(value))
+    seen = [name for name in _PARTS if any(getattr(plan, name) > _VISIBLE for plan in plans)]
+    drawing.below(figure, {_PARTS[name][1]: _PARTS[name][0] for name in seen})
     return figure
 
 
-def _bars(axes: Axes, findings: Findings, plans: Sequence[Row], longest: float) -> None:
-    """Draw a bar a plan, and its interval as far as it lies in the picture."""
+def _bar(findings: Findings, plan: Row) -> drawing.Bar:
+    """Return the bar of a plan with its interval, and its place beside the fastest."""
     from pscale.report import drawing
 
-    def part(plan: Row, name: str) -> drawing.Part:
-        (colour, words), share, point = _PARTS[name], getattr(plan, name), findings.case(plan.case)
-        time_s = share * point.step_s.value
+    point = findings.case(plan.case)
+    step_s, parts = point.step_s, []
+    for name, (colour, words) in _PARTS.items():
+        share = getattr(plan, name)
+        time_s = share * step_s.value
         hint = f"{point.label}: {words} {text.duration_3(time_s)}, {text.percent(share)} of the step"
-        return drawing.Part(time_s, colour, hint, point.case)
-
-    drawing.stacked(axes, {row: [part(plan, name) for name in _PARTS] for row, plan in enumerate(plans)})
-    for row, plan in enumerate(plans):
-        step_s = findings.case(plan.case).step_s
-        low, high = step_s.value if step_s.low is None else step_s.low, step_s.high or step_s.value
-        look: dict[str, Any] = {
-            "color": INK,
-            "zorder": 5,
-            "alpha": 0.45 if plan.answer == "undecided" else 1.0,
-        }
-        end = min(high, _ROOM_OF_BARS * longest)
-        axes.plot([low, end], [row, row], linewidth=1.4, **look)
-        if high > end:
-            axes.plot([end], [row], ">", markersize=4, **look)
-        sign = _MARKS.get(plan.answer, "")
-        label = f"{text.duration_3(step_s.value)}  {plan.ratio.value:.3g}× {sign}".rstrip()
-        drawing.write_beside(axes, max(step_s.value, end) + 0.015 * longest, row, label)
-    drawing.name_rows(axes, [plan.plan or findings.labels[plan.case] for plan in plans], 34)
-    axes.set_xlim(0, (_ROOM_OF_BARS + 0.18) * longest)
+        parts.append(drawing.Part(time_s, colour, hint))
+    ends = step_s.value if step_s.low is None else step_s.low, step_s.high or step_s.value
+    sign = _MARKS.get(plan.answer, "")
+    said = f"{text.duration_3(step_s.value)}  {plan.ratio.value:.3g}× {sign}".rstrip()
+    return drawing.Bar(
+        plan.plan or findings.labels[plan.case], plan.case, parts, said, ends, open=plan.answer == "undecided"
+    )
 
 
 PLANS = Topic(
@@ -364,44 +341,45 @@ _STEP = Column(write=text.duration, get="step_s")
 _LOSS = (Column("loss", get="loss_last"), Column("more", get="loss_more"))
 
 
-def _topic(name: str, title: str, lead: str, frame: str, *columns: Column | str, caption: str) -> Topic:
-    """Return the topic of a choice, with these columns of its frame."""
-    shown = (CASE, *columns, "answer")
-    tables = show(f"{title} (per rank and step)", frame, shown, caption=caption, filled=True)
-    return Topic(name=name, title=title, lead=lead, tables=tables, files=(frame,))
+def _topic(choice: str, title: str, lead: str, *columns: Column | str, **how: Any) -> Topic:
+    """Return the topic of a choice, with these columns of the frame."""
+    tables = show(
+        f"{title} (per rank and step)",
+        "choices",
+        (CASE, *columns, "answer"),
+        only=lambda row: row.choice == choice,
+        filled=True,
+        **how,
+    )
+    return Topic(name=choice, title=title, lead=lead, tables=tables, files=("choices",))
 
 
 COMPRESSION = _topic(
     "compression",
     "Compressed gradients",
     "What compression saves and costs, relative to the same cases without it.",
-    "compressed",
     *("sent_bytes", _over("sent", "× none"), _STEP, _over("step", "× none's"), "sync_compute_s", *_LOSS),
-    caption="sent: payload of all calls; × none: relative to the same case without compression; "
-    "sync compute: encoding, decoding, summing; loss: of the last measured step; "
-    "more: than without compression",
+    explain=("sent_bytes", "sync_compute_s", "loss_last", "loss_more"),
+    caption="× none: relative to the same case without compression",
 )
 PRECISION = _topic(
     "precision",
     "Precision",
     ON_TIME,
-    "precision",
     *("sent_bytes", _over("sent"), "held_bytes", _over("held"), _STEP, _over("step"), *_LOSS),
-    caption="sent: payload of all calls; held: by the fullest rank; ×: relative to the same case in "
-    f"float32; loss: of the last measured step; more: than in float32. {ON_TIME}",
+    explain=("sent_bytes", "held_bytes", "loss_last", "loss_more"),
+    caption=f"{ON_TIME} ×: relative to the same case in float32",
 )
 OFFLOAD = _topic(
     "offload",
     "Offload",
     "What moves from memory to a file, what that saves, and what it costs.",
-    "offloaded",
     *("memory_bytes", _over("memory", "× none"), Column("in a file", get="file_bytes")),
     *("read_bytes", "written_bytes", Column("at", text.size_rate, wide=True, get="bytes_per_s")),
     *(Column("moving", wide=True, get="io_s"), Column("stalled", get="stall_s")),
     *(_STEP, _over("step", "× none's")),
-    caption="memory: peak resident memory of the fullest rank, minus that of the process without "
-    "its model; at: bytes read and written per second of the I/O thread; "
-    "stalled: wait of the step for it; × none: relative to the same case without offload",
+    explain=("memory_bytes", "bytes_per_s", "stall_s"),
+    caption="× none: relative to the same case without offload",
 )
 SAVED = Topic(
     name="saved",
@@ -411,9 +389,7 @@ SAVED = Topic(
         "Saving and loading",
         "saved",
         (
-            CASE,
-            Column("saving", get="save_s"),
-            Column("saved", wide=True, get="saved_bytes"),
+            *(CASE, "load_by", Column("saving", get="save_s"), Column("saved", wide=True, get="saved_bytes")),
             *(Column("loading", get="load_s"), Column("read", wide=True, get="load_read_bytes")),
             Column("95% interval", text.duration_interval, interval=True, wide=True, get="load_s"),
             Column("reading", wide=True, get="load_read_s"),
@@ -421,20 +397,18 @@ SAVED = Topic(
             Column("sent", wide=True, get="load_broadcast_bytes"),
             *(_over("load", "× read's"), "answer"),
         ),
-        caption="load_by read: every rank reads what it holds; broadcast: one rank reads all and sends it to "
-        "all; times: of the slowest rank; × read's: relative to the same case by read",
+        explain=("load_by",),
+        caption="times: of the slowest rank; × read's: relative to the same case by read",
         filled=True,
     ),
     files=("saved",),
 )
 OPTIMIZERS = _topic(
-    "optimizers",
+    "optimizer",
     "Optimizers",
     "Loss after the same number of steps, and the cost of state and update.",
-    "optimizers",
     *(*_LOSS, "state_bytes", "update_s", Column("computing", wide=True, get="update_compute_s"), _STEP),
-    Column("× fastest", wide=True, get="step_ratio"),
-    caption="loss: of the last measured step; more: above the lowest among cases that only differ "
-    "in optimizer and learning rate; state: of the optimizer, on the fullest rank; "
-    "update: the whole phase, including its communication; × fastest: of the same cases",
+    Column("× fastest", wide=True, get="step_ratio", note="of the same cases"),
+    explain=("loss_last", "loss_more", "state_bytes", "update_s"),
+    caption="the same cases: those that differ in optimizer and learning rate alone",
 )

@@ -1,9 +1,8 @@
 from dataclasses import replace
 
 import pytest
-from matplotlib.transforms import Bbox
 from page_reader import read
-from pictures import boxes
+from pictures import fitting
 from synthetic import Point, write_run
 
 from pscale.analysis.columns import row
@@ -155,12 +154,7 @@ def test_labels_neither_overlap_nor_leave_the_picture(summary, ranks):
         for kind, start in (("forward", 0.12 * micro), ("backward", 0.12 * micro + 0.06))
     ]
     with drawing.styled():
-        picture = figure(summary.replaced(timeline=[*first, *crowded]))
-        found = boxes(picture)
-    for place, (name, box) in enumerate(found):
-        assert Bbox.intersection(box, picture.bbox).bounds == pytest.approx(box.bounds), name
-        clashes = [other for other, rival in found[:place] if box.padded(-1).overlaps(rival.padded(-1))]
-        assert not clashes, (name, clashes)
+        assert fitting(figure(summary.replaced(timeline=[*first, *crowded])))
 
 
 def test_the_report_of_a_traced_run_says_that_there_is_more_to_see(summary):

@@ -173,9 +173,9 @@ def test_bytes_time_and_loss_are_beside_those_without_compression(tmp_path):
         case("c", plan=Plan(dp=2, tp=2)),
     ]
     summary = summary_of(tmp_path / "run", points)
-    plain, topk = rows(summary, "compressed")
+    plain, topk = rows(summary, "choices")
     assert (plain["sent_ratio"], plain["step_ratio"], plain["loss_more"]) == (1, 1, 0)
-    assert (topk["compression"], topk["sent_bytes"]) == ("topk", BYTES)
+    assert (topk["choice"], topk["setting"], topk["sent_bytes"]) == ("compression", "topk", BYTES)
     assert (topk["step_ratio"], topk["loss_more"]) == pytest.approx((2, 0.25), rel=0.01)
     assert topk["sync_compute_s"] == 0
     losses = cells(COMPRESSION, summary, "case", "loss", "more")
@@ -194,9 +194,9 @@ def test_bytes_memory_time_and_loss_are_beside_those_of_float32_and_why_time_is_
         point("c", "float32", 100, 2.0, plan=Plan(dp=2, tp=2)),
     ]
     summary = summary_of(tmp_path / "run", points)
-    plain, narrow = rows(summary, "precision")
+    plain, narrow = rows(summary, "choices")
     assert [plain[f"{name}_ratio"] for name in ("sent", "held", "step")] == [1, 1, 1]
-    assert (narrow["precision"], narrow["sent_bytes"], narrow["held_bytes"]) == ("bf16", BYTES, 600)
+    assert (narrow["setting"], narrow["sent_bytes"], narrow["held_bytes"]) == ("bf16", BYTES, 600)
     assert (narrow["held_ratio"], narrow["loss_more"]) == pytest.approx((0.6, 0.05))
     assert narrow["step_ratio"] == pytest.approx(2, rel=0.01)
     assert cells(PRECISION, summary, "case", "held") == [("a", "1000 B"), ("b", "600 B")]
@@ -210,9 +210,9 @@ def test_memory_and_what_is_moved_are_beside_those_without_offload(tmp_path):
         return case(label, last, plan=Plan(dp=2, offload=offload), rank_row=held)
 
     summary = summary_of(tmp_path / "run", [point("a", "none", 9), point("b", "optimizer", 5)])
-    plain, offloaded = rows(summary, "offloaded")
+    plain, offloaded = rows(summary, "choices")
     assert (plain["memory_ratio"], offloaded["memory_ratio"]) == (1, 0.5)
-    assert (offloaded["offload"], offloaded["file_bytes"]) == ("optimizer", 4 * MIB)
+    assert (offloaded["setting"], offloaded["file_bytes"]) == ("optimizer", 4 * MIB)
     assert (offloaded["read_bytes"], offloaded["stall_s"], offloaded["bytes_per_s"]) == (0, 0, None)
     assert cells(OFFLOAD, summary, "case", "memory", "× none")[1] == ("b", "4 MiB", "0.5")
 
@@ -232,9 +232,9 @@ def test_loss_state_update_and_step_are_beside_those_of_the_other_optimizers_of_
         point("e", "adamw", 1.0, plan=Plan(pp=2)),
     ]
     summary = summary_of(tmp_path / "run", points)
-    whole, moments, of_share, _ = rows(summary, "optimizers")
-    assert (whole["optimizer"], whole["loss_more"], whole["step_ratio"]) == ("sgd", 0.5, 1)
-    assert (moments["optimizer"], moments["lr"], moments["loss_more"]) == ("adamw", 2e-3, 0)
+    whole, moments, of_share, _ = rows(summary, "choices")
+    assert (whole["setting"], whole["loss_more"], whole["step_ratio"]) == ("sgd", 0.5, 1)
+    assert (moments["setting"], moments["lr"], moments["loss_more"]) == ("adamw", 2e-3, 0)
     assert moments["step_ratio"] == pytest.approx(2, rel=0.01)
     assert moments["update_s"] == moments["update_compute_s"] == pytest.approx(0.2 * SHARES["update"])
     assert of_share["loss_more"] == pytest.approx(0.25), "beside those that have a share of their state"
