@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from pscale import __version__
-from pscale.cli import fail
+from pscale.cli import fail, tell
 from pscale.cli.options import COMMANDS, Command, Report
 from pscale.errors import LaunchError, PscaleError, UsageError
 from pscale.runs.run_folders import run_folder
@@ -95,9 +95,14 @@ def report(options: Report) -> None:
     evidence = options.evidence or options.target is not None or options.units is not None
     formats = [str(name) for name in options.figure_format or ()] if options.figures else None
     leaves_files = options.as_format == "terminal" and options.style == "screen"
-    others = options.what_if or options.predict or bare or evidence
-    sources = Sources.of(paths[0], formats) if leaves_files and len(paths) == 1 and not others else None
-    told = sources.drawn() if sources is not None else None
+    page = ("evidence.html" if evidence else "report.html") if options.as_format == "html" else "."
+    others = options.what_if or options.predict or bare or options.target is not None or options.units
+    left = page != "." or (leaves_files and not evidence)
+    sources = Sources.of(paths[0], formats) if left and len(paths) == 1 and not others else None
+    told = sources.drawn(page) if sources is not None else None
+    if told is not None and page != ".":
+        tell(str(paths[0] / page))
+        return
     if told is not None and not (full or plot):
         from pscale.cli.console import new_console
         from pscale.report.brief import print_answers

@@ -103,8 +103,8 @@ def report(
                 _tell(write_csv(findings, Path(findings.path) / "csv"))
         case "html":
             with _writing(folder := Path(findings.path)):
-                topic, drawn = EVIDENCE if proposal else None, pictures.formats is not None
-                _tell([write_page(findings, folder, drawn=drawn, topic=topic)])
+                topic = EVIDENCE if proposal else None
+                _tell([write_page(findings, folder, {} if pictures.formats is None else None, topic)])
         case _:
             asked = {"what-if": what_if, "evidence": proposal, "models": predict, "communication": bare}
             topics = [name for name, wanted in asked.items() if wanted]

@@ -283,12 +283,13 @@ class Sources:
             files=[*_run(folder), *_code()],
         )
 
-    def drawn(self) -> Answer | None:
-        """Return what the last report said; None if it was not made of these, or its files have changed."""
+    def drawn(self, file: str = ".") -> Answer | None:
+        """Return what the last report said; None if it wrote no such file, or anything has changed since."""
         known = _kept(self.folder, "report")
         try:
             written = [self.folder / name for name, *_ in known["written"]]
-            if any(known[name] != value for name, value in self._now(written).items()):
+            new = self.folder / file not in (self.folder, *written)
+            if new or any(known[name] != value for name, value in self._now(written).items()):
                 return None
             answer = Answer.read(known["answer"])
             return replace(answer, page=answer.page and clean(str(self.folder / "report.html")))

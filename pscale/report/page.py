@@ -45,6 +45,7 @@ from pscale.report.figure_style import (
 )
 from pscale.report.markup import render_markdown
 from pscale.report.topics import TOPICS
+from pscale.report.topics.cases import EVIDENCE
 from pscale.report.topics.headline import COLOURS
 from pscale.runs.schema import BETWEEN_TWO, FROM_ROOT, TO_ROOT, VERBS, Kind
 
@@ -293,7 +294,7 @@ def write_all(
     formats: Sequence[str] = FORMATS,
     drawn: Callable[[], Drawn] | None = None,
 ) -> list[Path]:
-    """Write report.html, report.md and figures/ into `folder`; returns the files, the page first.
+    """Write report.html, report.md, figures/ and a sheet of evidence into `folder`; returns the files.
 
     Without `formats` there is no figure, neither in a file nor on the page. `drawn` waits for the figures
     where another process has been asked for them.
@@ -303,8 +304,9 @@ def write_all(
     linked_kind = next((kind for kind in _LINKED if kind in formats), None)
     linked = [f"figures/{path.name}" for path in pictures if path.suffix == f".{linked_kind}"]
     markdown = write_changed(folder / "report.md", render_markdown(findings, linked))
-    page = write_changed(folder / "report.html", render_page(findings, inline, data))
-    return [page, markdown, *pictures]
+    page = write_page(findings, folder, inline, data=data)
+    sheet = {name: svg for name, svg in inline.items() if name == EVIDENCE.name}
+    return [page, markdown, *pictures, *([write_page(findings, folder, sheet, EVIDENCE)] if sheet else [])]
 
 
 def draw_all(findings: Findings, folder: Path, formats: Sequence[str]) -> Drawn:
@@ -313,11 +315,17 @@ def draw_all(findings: Findings, folder: Path, formats: Sequence[str]) -> Drawn:
     return write_figures(drawn, folder, formats) if drawn else [], inline_figures(drawn)
 
 
-def write_page(findings: Findings, folder: Path, *, drawn: bool, topic: Topic | None = None) -> Path:
-    """Write the page into `folder`, or one of a topic alone, with figures or without; returns the file."""
+def write_page(
+    findings: Findings,
+    folder: Path,
+    inline: Mapping[str, str] | None,
+    topic: Topic | None = None,
+    data: str | None = None,
+) -> Path:
+    """Write the page into `folder`, or one of a topic alone; without `inline` figures it draws them."""
     topics = (topic,) if topic else TOPICS
-    figures = inline_figures(draw_figures(findings, topics=topics) if drawn else {})
-    page = render_page(findings, figures, "" if topic else None, topics)
+    figures = inline_figures(draw_figures(findings, topics=topics)) if inline is None else inline
+    page = render_page(findings, figures, "" if topic else data, topics)
     return write_changed(folder / f"{topic.name if topic else 'report'}.html", page)
 
 

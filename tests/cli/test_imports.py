@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from synthetic import Point, write_run
 
+from pscale.cli.report import publish
+from pscale.config import Workload
+
 SUITE = Path(__file__).parents[2] / "suites" / "weak.yaml"
 ANY_COMMAND = {"pandas", "pyarrow", "matplotlib", "seaborn", "scipy", "mpi4py", "jinja2", "psutil"}
 HELP = {"numpy", "yaml"}
@@ -24,6 +27,29 @@ HELP = {"numpy", "yaml"}
 )
 def test_a_short_command_imports_nothing_heavy(arguments, unwanted, tmp_path):
     write_run(tmp_path / "reports" / "weak" / "earlier", [Point(ranks=1)])
+    printed, modules = imports(arguments, tmp_path)
+    assert printed
+    assert modules & unwanted == set()
+
+
+@pytest.mark.parametrize(("asked", "file"), [(["--evidence"], "evidence.html"), ([], "report.html")])
+def test_a_page_that_a_report_left_is_named_without_drawing_it_again_until_it_changes(asked, file, tmp_path):
+    sizes = [Point(ranks=n, workload=Workload(command="./halo")) for n in (1, 2)]
+    folder = write_run(tmp_path / "run", sizes)
+    publish(folder)
+    page, command = folder / file, ["report", folder, *asked, "-f", "html"]
+    left = page.read_bytes()
+    printed, modules = imports(command, tmp_path)
+    assert printed == f"{page}\n"
+    assert modules & {"pandas", "matplotlib"} == set()
+    imports(["report", folder, "--target", "0.9", "-f", "html"], tmp_path)
+    page.write_bytes(page.read_bytes() + b"<!-- changed -->")
+    assert "pandas" in imports(command, tmp_path)[1]
+    assert page.read_bytes() == left
+
+
+def imports(arguments, folder):
+    """Run the command line; return what it prints and the packages that it imports."""
     code = (
         "import sys, atexit\n"
         "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
@@ -35,7 +61,6 @@ def test_a_short_command_imports_nothing_heavy(arguments, unwanted, tmp_path):
         capture_output=True,
         text=True,
         check=True,
-        cwd=tmp_path,
+        cwd=folder,
     )
-    assert done.stdout
-    assert {name.partition(".")[0] for name in done.stderr.split()} & unwanted == set()
+    return done.stdout, {name.partition(".")[0] for name in done.stderr.split()}
