@@ -19,7 +19,7 @@ import numpy as np
 from patience import LIMIT_S
 
 from pscale.mesh import grid
-from pscale.mesh.axis import Array, Axis, Op, Recorder, Tag
+from pscale.mesh.axis import NO_HINTS, Array, Axis, Op, Recorder, Tag
 from pscale.mesh.self_axis import NullRecorder, PlainFile, SelfAxis
 from pscale.nn.dtypes import combine
 
@@ -206,8 +206,8 @@ class ThreadAxis:
         self._board.gate.wait()  # nobody overwrites what another still reads
         out[...] = whole
 
-    def _reduce_part(self, x: Array, out: Array, dim: int) -> None:
-        total = reduced(self._swap(x))
+    def _reduce_part(self, x: Array, out: Array, dim: int, op: Op) -> None:
+        total = reduced(self._swap(x), op)
         self._board.gate.wait()
         out[...] = np.split(total, self.size, axis=dim)[self.rank]
 
@@ -223,11 +223,11 @@ class ThreadAxis:
     def start_all_gather(self, x: Array, out: Array, dim: int = 0) -> Started:
         return self._start("all_gather", x.nbytes, lambda: self._gather_all(x, out, dim))
 
-    def reduce_scatter(self, x: Array, out: Array, dim: int = 0) -> None:
-        self._call("reduce_scatter", x.nbytes, lambda: self._reduce_part(x, out, dim))
+    def reduce_scatter(self, x: Array, out: Array, dim: int = 0, op: Op = "sum") -> None:
+        self._call("reduce_scatter", x.nbytes, lambda: self._reduce_part(x, out, dim, op))
 
-    def start_reduce_scatter(self, x: Array, out: Array, dim: int = 0) -> Started:
-        return self._start("reduce_scatter", x.nbytes, lambda: self._reduce_part(x, out, dim))
+    def start_reduce_scatter(self, x: Array, out: Array, dim: int = 0, op: Op = "sum") -> Started:
+        return self._start("reduce_scatter", x.nbytes, lambda: self._reduce_part(x, out, dim, op))
 
     def all_to_all(self, x: Array, out: Array) -> None:
         def act() -> None:
@@ -259,9 +259,9 @@ class ThreadAxis:
         is_root = self.rank == root
         self._call("broadcast", x.nbytes if is_root else 0, act, root=is_root)
 
-    def reduce(self, x: Array, root: int = 0) -> None:
+    def reduce(self, x: Array, root: int = 0, op: Op = "sum") -> None:
         def act() -> None:
-            total = reduced(self._swap(x))
+            total = reduced(self._swap(x), op)
             self._board.gate.wait()
             if self.rank == root:
                 x[...] = total
@@ -289,7 +289,7 @@ class ThreadAxis:
     def barrier(self) -> None:
         self._call("barrier", 0, lambda: self._board.gate.wait() and None)
 
-    def open(self, path: Path) -> PlainFile:
+    def open(self, path: Path, hints: Mapping[str, Any] = NO_HINTS) -> PlainFile:  # noqa: ARG002
         return PlainFile(path)
 
     def gather_objects(self, value: T) -> list[T]:

@@ -122,6 +122,15 @@ _CASE: tuple[Rule, ...] = (  # of every case that was launched
     ),
     ("injected", lambda of: of.point.injected, lambda of: messages.injected(of.point)),
     (
+        "hints",
+        lambda of: of.hints,
+        lambda of: (
+            "MPI-IO has not taken all of `data.hints`: "
+            + "; ".join(f"{hint.hint} {hint.asked}, it says {hint.used or 'none'}" for hint in of.hints)
+            + ". This library, or this file system, has no use for them."
+        ),
+    ),
+    (
         "straggler",
         lambda of: of.straggler,
         lambda of: (
@@ -317,6 +326,7 @@ def caveats(
     *,
     stragglers: Mapping[str, Row],
     loss_scaling: Mapping[str, Row],
+    hints: Mapping[str, Sequence[Row]],
 ) -> Iterator[dict[str, str]]:
     """Yield all caveats: those about the whole run first, then case by case.
 
@@ -339,6 +349,7 @@ def caveats(
             broken_loss=broken.get(case),
             straggler=stragglers.get(case),
             loss_scale=loss_scaling.get(case),
+            hints=[each for each in hints.get(case, ()) if each.answer != "taken"],
             trend=trends.get(case),
             auto=run.document.get("auto"),
             compared=compared,

@@ -146,6 +146,8 @@ loss_scaling: a row a case with a scaled loss; its first launch, warm-up steps i
 bandwidths: a row an axis, verb and message size of bare collectives; means over ranks, steps and launches
     axis text axis of the mesh
     verb text kind of call; send is an exchange around a ring
+    op text what a reduction computes; empty for other verbs
+    dtype text type of the numbers
     ranks count ranks of the axis
     message_bytes bytes size of the larger array, input or output
     call_s s time of a call
@@ -410,7 +412,7 @@ crossings: a row a variant and value of a swept number, beside the first variant
     turns_after number the last decided value before, if for the other variant: a crossover is between
 
 choices: a row a case of those that differ in one choice alone, beside the reference; of a rank and step
-    choice text compression, precision, offload or optimizer
+    choice text compression, precision, offload, prefetch or optimizer
     setting text what was chosen; the reference is without compression or offload, in float32, or the fastest
     reduce text number format of reductions, beside a precision
     lr number learning rate, beside an optimizer
@@ -429,12 +431,20 @@ choices: a row a case of those that differ in one choice alone, beside the refer
     written_bytes bytes written to it
     bytes_per_s bytes_per_s both, a second of the thread that moves them
     io_s s moving
+    hidden_s s of that: the step goes on meanwhile
     stall_s s the step waits for it
+    data_s s the whole phase data
     sync_compute_s s computing of the synchronisation: encoding, decoding, summing
     update_s s the whole update, with its communication
     update_compute_s s computing of the update
     loss_last number loss of the last measured step
     loss_more change more than that of the reference; of optimizers, than the lowest
+
+hints: a row a case and MPI-IO hint that it asks for
+    hint text name of the hint
+    asked text value that was asked for
+    used text value that the library says it uses; empty if it knows none
+    answer text taken or not taken
 
 saved: a row a case that saves its state or loads one; times of the slowest rank, means over launches
     save_s s saving the state once, outside the step time

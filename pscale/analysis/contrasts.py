@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -106,8 +107,12 @@ class Contrast:
 
 
 def _of_plan(planned: Planned) -> Mapping[str, Any]:
-    bare = planned.get("model", {}).get("kind") == "collectives"  # which train nothing
-    return {"plan": None if bare else json.dumps(planned.get("plan"), sort_keys=True)}
+    return {"plan": None if _is_bare(planned) else json.dumps(planned.get("plan"), sort_keys=True)}
+
+
+def _is_bare(planned: Planned) -> bool:
+    """Tell whether a case is of bare collectives, which train nothing."""
+    return bool(planned.get("model", {}).get("kind") == "collectives")
 
 
 PLANS = Contrast(fields=("scaling", "plan"), members={"train": ("micro_batches",)}, settings=_of_plan)
@@ -129,7 +134,7 @@ CHOICES = {
             "precision": ("reduce", "loss_scale", "initial_scale", "growth_interval"),
         },
         settings=lambda planned: {
-            "setting": planned.get("model", {}).get("dtype"),
+            "setting": None if _is_bare(planned) else planned.get("model", {}).get("dtype"),
             "reduce": planned.get("precision", {}).get("reduce", "wire"),
         },
         plain=("float32", "float64"),
@@ -138,6 +143,11 @@ CHOICES = {
         members={"plan": ("offload", "offload_folder", "offload_chunk_bytes")},
         settings=lambda planned: {"setting": planned.get("plan", {}).get("offload")},
         plain=("none",),
+    ),
+    "prefetch": Contrast(
+        members={"data": ("prefetch",)},
+        settings=lambda planned: {"setting": "on" if planned.get("data", {}).get("prefetch") else "off"},
+        plain=("off",),
     ),
     "optimizer": Contrast(
         members={  # each optimizer needs other numbers
@@ -280,20 +290,23 @@ class Costs:
     def __init__(self, run: Run, memory: Mapping[str, Row], phases: Sequence[Row], calls: Sequence[Row]):
         self._memory = memory
         self._phases = {(time.case, time.phase): time for time in phases}
-        sums = run.phases.groupby("case", observed=True)[list(_MOVED)].sum()
+        is_data = (run.phases["phase"] == "data").rename("samples")
+        sums = run.phases.groupby(["case", is_data], observed=True)[list(_MOVED)].sum()
         steps = run.seats.groupby("case", observed=True)["steps"].sum()
-        means = sums.div(steps, axis=0).dropna().reset_index().astype({"case": str})
-        self._moved = {row["case"]: row for row in records(means)}
+        means = sums.div(steps, axis=0, level="case").dropna().reset_index().astype({"case": str})
+        self._moved = {(row["case"], bool(row["samples"])): row for row in records(means)}
         self._sent_bytes: dict[str, float] = {}
         for call in calls:
             self._sent_bytes[call.case] = self._sent_bytes.get(call.case, 0.0) + call.bytes
 
-    def of(self, point: Row) -> dict[str, Any]:
-        """Return the costs of a case by the names of columns."""
-        memory, moved = self._memory.get(point.case), self._moved.get(point.case, dict.fromkeys(_MOVED, 0.0))
+    def of(self, point: Row, *, samples: bool = False) -> dict[str, Any]:
+        """Return the costs of a case by the names of columns; what moved is of `samples` or of the rest."""
+        memory = self._memory.get(point.case)
+        moved = self._moved.get((point.case, samples), dict.fromkeys(_MOVED, 0.0))
         held = by_kind(memory) if memory else {}
         in_file = (memory.counted_offloaded_bytes, memory.predicted_offloaded_bytes) if memory else ()
-        sync, update = (self._phases.get((point.case, phase)) for phase in ("sync", "update"))
+        names = "data", "sync", "update"
+        data, sync, update = (self._phases.get((point.case, phase)) for phase in names)
         io_s, read_bytes, written_bytes = (moved[name] for name in _MOVED[1:])
         return {
             "sent_bytes": self._sent_bytes.get(point.case, 0.0),
@@ -306,6 +319,8 @@ class Costs:
             "bytes_per_s": (read_bytes + written_bytes) / io_s if io_s else None,
             "io_s": io_s,
             "stall_s": moved["offload_s"],
+            "hidden_s": max(0.0, io_s - moved["offload_s"]),
+            "data_s": data.inside_s if data else None,
             "sync_compute_s": sync.compute_s if sync else 0.0,
             "update_s": update.inside_s if update else None,
             "update_compute_s": update.compute_s if update else None,
@@ -320,7 +335,7 @@ def choices(
     """Yield what choices save and cost beside the reference; a loss beside the lowest without `plain`."""
     groups = ((name, each) for name in CHOICES for each in CHOICES[name].groups(run.planned, points, times))
     for name, (members, reference) in groups:
-        of, contrast = costs().of, CHOICES[name]
+        of, contrast = partial(costs().of, samples=name == "prefetch"), CHOICES[name]
         base = of(reference) if reference is not None else {}
         losses = [point.loss_last for point in members if point.loss_last is not None]
         if not contrast.plain:

@@ -276,6 +276,7 @@ class Findings:
             of._observed,
             stragglers=of.of_case("stragglers"),
             loss_scaling=of.of_case("loss_scaling"),
+            hints=of.by_case("hints"),
         )
     )
     expectations = _Frame(
@@ -305,6 +306,7 @@ class Findings:
     )
 
     choices = _Frame(lambda of: contrasts.choices(of.source, of._points, of._times, lambda: of._costs))
+    hints = _Frame(lambda of: settings.hints(of.source))
     time_to_loss = _Frame(lambda of: contrasts.time_to_loss(of.source.planned, of.rows("cases"), of._times))
     saved = _Frame(lambda of: contrasts.saved(of.source, of._points))
 

@@ -531,11 +531,14 @@ def _with_disagreement(cases: pd.DataFrame, planned: Mapping[str, Mapping[str, A
     return _invalid(cases, reasons)
 
 
+_READING = ("loading", "prefetch", "hints")  # the same samples
+
+
 def _training(planned: Mapping[str, Any]) -> str:
     """Return what decides the first loss of a case."""
     same = {name: value for name, value in planned.items() if name not in (*_NAMES, *_NOT_THE_TRAINING)}
     if "data" in same:
-        same["data"] = {name: value for name, value in same["data"].items() if name != "loading"}
+        same["data"] = {name: value for name, value in same["data"].items() if name not in _READING}
     if "train" in same:
         same["train"] = {name: same["train"].get(name) for name in ("batch", "seed")}
     return json.dumps(same or planned, sort_keys=True, default=str)

@@ -590,9 +590,13 @@ _SIZES = ((1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
 
 def of_network(bandwidths: Sequence[Row]) -> tuple[Headline, ...]:
-    """Say, for each axis and size of it, the time of the smallest all-reduce and what the largest got."""
+    """Say, for each axis and type, the time of the smallest all-reduce and what the largest got."""
     reductions = [row for row in bandwidths if row.verb == "all_reduce"]
-    groups = grouped(reductions, lambda row: f"{row.axis}, {row.ranks} ranks")
+    reductions = [row for row in reductions if row.op == "sum"] or reductions
+    named = len({(row.op, row.dtype) for row in reductions}) > 1
+    groups = grouped(
+        reductions, lambda row: f"{row.axis}, {row.ranks} ranks" + f", {row.op} of {row.dtype}" * named
+    )
     return tuple(
         Headline(
             group,

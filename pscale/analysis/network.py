@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan, prod
+from operator import eq
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from pscale.analysis.frames import Run, calls, events, of_unclear, records
 from pscale.analysis.timeline import how_to_trace
-from pscale.config import Plan, from_dict
+from pscale.config import Model, Plan, from_dict
 from pscale.errors import UsageError
 from pscale.runs.schema import VERBS, Kind
 from pscale.simulator.network import ALL, Network, Prices
@@ -22,11 +23,13 @@ from pscale.simulator.program import Position, rank_program, simulate
 
 _TEXTS = {"case": str, "axis": str, "verb": str, "phase": str}
 _CALL = ["case", "axis", "verb"]
+USUAL = Model.dtype
+_REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 _ONE_TO_ONE = ("send", "receive")  # completed when their memory is next needed, not when they are over
 
 
 def bandwidths(run: Run) -> pd.DataFrame:
-    """Return all of the cases of kind `collectives`, by axis, verb and size."""
+    """Return all of the cases of kind `collectives`, by axis, verb, size, type and operation."""
     rows = _bare_calls(run)
     if rows.empty:
         return rows
@@ -35,12 +38,22 @@ def bandwidths(run: Run) -> pd.DataFrame:
     planned = [run.planned[case] for case in table["case"]]
     ranks = [int(of_case["plan"][axis]) for of_case, axis in zip(planned, table["axis"], strict=True)]
     sizes = np.array([int(of_case["model"]["message_bytes"]) for of_case in planned])
+    table = _with_types(table, run)
     on_the_bus = [_on_the_bus(verb, count) for verb, count in zip(table["verb"], ranks, strict=True)]
     under_way = rows[rows["phase"] == "backward"].groupby(_CALL)[["hidden_s", "exposed_s"]].sum()
     table = table.assign(ranks=ranks, message_bytes=sizes, algorithm_bytes_per_s=sizes / table["call_s"])
     table = table.assign(bus_bytes_per_s=table["algorithm_bytes_per_s"] * on_the_bus)
     table = table.join((under_way["hidden_s"] / under_way.sum(axis=1)).rename("hidden"), on=_CALL)
-    return table.sort_values(["axis", "verb", "ranks", "message_bytes"], kind="stable")
+    return table.sort_values(["axis", "verb", "ranks", "message_bytes", "dtype", "op"], kind="stable")
+
+
+def _with_types(table: pd.DataFrame, run: Run) -> pd.DataFrame:
+    """Return the calls of cases with the type of their numbers, and the operation of those that reduce."""
+    models = [run.planned[case]["model"] for case in table["case"]]
+    ops = [model.get("op", "sum") for model in models]
+    reducing = table["verb"].isin(_REDUCING)
+    types = [model.get("dtype", USUAL) for model in models]
+    return table.assign(dtype=types, op=np.where(reducing, ops, ""))
 
 
 def _bare_calls(run: Run) -> pd.DataFrame:
@@ -83,18 +96,20 @@ def with_bare(
 ) -> pd.DataFrame:
     """Return the calls with the bandwidth of their verb in a run of bare collectives, over as many ranks.
 
-    That on the axis of the same name is preferred, since ranks lie alike there. Raises UsageError if `bare`
-    is another run.
+    One of the same type is preferred, then that on the axis of the same name, since ranks lie alike there.
+    Raises UsageError if `bare` is another run.
     """
     if bare is None:
         return calls
     curves = _curves(bare)
-    by_any = {(verb, ranks): curve for (_, verb, ranks), curve in curves.items()}
 
     def rate(case: str, axis: str, verb: str, size: float) -> float:
-        ranks = _ranks(planned[case], axis)
-        curve = curves.get((axis, verb, ranks), by_any.get((verb, ranks)))
-        return size / _seconds(curve, size) if curve is not None and size > 0 else nan
+        like = planned[case].get("model", {}).get("dtype"), axis
+        fitting = [key for key in curves if key[2:] == (verb, _ranks(planned[case], axis))]
+        if not fitting or size <= 0:
+            return nan
+        nearest = max(fitting, key=lambda key: (*map(eq, key[:2], like), key[0] == USUAL))
+        return size / _seconds(curves[nearest], size)
 
     named = zip(*(calls[name].astype(str) for name in _CALL), calls["bytes"] / calls["count"], strict=True)
     rates = np.array([rate(*call) for call in named], np.float64)
@@ -120,12 +135,14 @@ def _ranks(planned: Mapping[str, Any], axis: str) -> int:
 def calls_alone(bare: Run) -> pd.DataFrame:
     """Return the blocking calls of bare collectives by rank, step and verb.
 
-    `seconds` are those of `count` calls, `ranks` those of the axis. Raises UsageError for a run without any.
+    Of reductions, sums alone. `seconds` are those of `count` calls, `ranks` those of the axis. Raises
+    UsageError for a run without any.
     """
     rows = _bare_calls(bare)
     if rows.empty:
         raise UsageError(f"--bare: {bare.path} has no bare collectives; `pscale run collectives`")
-    rows = rows[(rows["phase"] == "forward") & ~rows["verb"].isin(_ONE_TO_ONE)]
+    rows = _with_types(rows[(rows["phase"] == "forward") & ~rows["verb"].isin(_ONE_TO_ONE)], bare)
+    rows = rows[rows["op"].isin(("", "sum"))]
     seconds = rows["transfer_s"] + rows["wait_s"].where(of_unclear(rows, bare.unclear), 0.0)
     axes = rows[["case", "axis"]].drop_duplicates()
     sizes = {(case, axis): _ranks(bare.planned[case], axis) for case, axis in axes.itertuples(index=False)}
@@ -134,11 +151,11 @@ def calls_alone(bare: Run) -> pd.DataFrame:
 
 
 def _curves(bare: Run) -> dict[Any, pd.Series[float]]:
-    """Return the seconds of a call by its size, both rising, by axis, verb and ranks of the axis.
+    """Return the seconds of a call by its size, both rising, by type, axis, verb and ranks of the axis.
 
     A larger message never takes less than a smaller one.
     """
-    by = ["case", "axis", "verb", "ranks"]
+    by = ["case", "dtype", "axis", "verb", "ranks"]
     sums = calls_alone(bare).groupby(by)[["seconds", "bytes", "count"]].sum().reset_index()
     sums = sums[sums["seconds"] > 0]
     sums["size"], sums["seconds"] = sums["bytes"] / sums["count"], sums["seconds"] / sums["count"]

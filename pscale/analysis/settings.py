@@ -173,6 +173,16 @@ def _flat(value: Any, name: str = "") -> dict[str, str]:
     return found
 
 
+def hints(run: Run) -> Iterator[dict[str, Any]]:
+    """Yield the MPI-IO hints that cases ask for, each with what the library says it uses."""
+    for case, said in run.good.groupby("case", observed=True)["file_hints"].first().items():
+        used = dict(each.partition("=")[::2] for each in str(said or "").split("; "))
+        for name, value in run.planned[str(case)].get("data", {}).get("hints", {}).items():
+            found = used.get(name)
+            answer = "taken" if found == value else "not taken"
+            yield {"case": case, "hint": name, "asked": value, "used": found, "answer": answer}
+
+
 def machine(run: Run) -> tuple[tuple[str, str], ...]:
     """Return what the launches ran on; several values where they differ."""
     ranks, cores = run.ranks, run.machine.get("cores")

@@ -177,8 +177,9 @@ class Case:
     @property
     def loss_scale(self) -> LossScaling | float:
         """`none`, `dynamic` or a number: numbers with a narrow range need a scale, others none."""
-        asked = self.precision.loss_scale
-        return ("dynamic" if self.model.dtype in NARROW else "none") if asked == "auto" else asked
+        asked, model = self.precision.loss_scale, self.model
+        scaled = model.dtype in NARROW and model.kind != "collectives"  # which have no loss
+        return ("dynamic" if scaled else "none") if asked == "auto" else asked
 
     @property
     def asks_for_norm(self) -> bool:

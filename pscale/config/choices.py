@@ -209,6 +209,22 @@ class AnyValue(_Checked):
         return Formula(value) if isinstance(value, str) and value.startswith("=") else value
 
 
+@dataclass(frozen=True)
+class Hint(AnyValue):
+    """What MPI is told: a whole number, a size, true, false or words, as a text."""
+
+    def read(self, value: Any) -> Any:  # noqa: D102
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, int):
+            return str(value.real)
+        if not isinstance(value, str) or not re.fullmatch(r"(?!=)[!-~][ -~]{0,254}", value):
+            raise ValueError(
+                f"expected a whole number, a size such as 4MiB, or words, got {quoted(str(value))}"
+            )
+        return str(size_bytes(value)) if re.fullmatch(SIZE, value) else value
+
+
 @dataclass(frozen=True, kw_only=True)
 class InSuite:
     """What is special about a field in a suite, and in the labels of cases."""
@@ -254,6 +270,10 @@ BlasChoice = Annotated[
 Command = Annotated[
     str,
     Text(r"[^\0]*[^\s\0][^\0]*", "a program with its arguments, such as './a.out {n}'"),
+]
+Hints = Mapping[
+    Annotated[str, Text(r"[A-Za-z_][A-Za-z0-9_]{0,30}", "the name of a hint, such as striping_factor")],
+    Annotated[bool | int | str, Hint()],
 ]
 Variable = Annotated[str, Text(r"[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")]
 Setting = Annotated[str, Text(r"[^\0]*", "a text without null characters")]

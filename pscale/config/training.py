@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
 
 from pscale.config.choices import (
@@ -11,6 +11,7 @@ from pscale.config.choices import (
     Dtype,
     Fraction,
     Group,
+    Hints,
     InSuite,
     Loading,
     LossScaling,
@@ -96,6 +97,9 @@ class Model(Group):
     """Size of the larger array of every exchange."""
     calls: Annotated[PositiveInt, _COLLECTIVES] = 10
     """Calls of every verb per step."""
+    op: Annotated[Literal["sum", "min", "max"], _COLLECTIVES] = "sum"
+    """What all-reduce, reduce-scatter and reduce do with the numbers of ranks, of the type that `precision`
+    names. Other verbs reduce nothing, and take no notice of it."""
 
     @property
     def key_heads(self) -> int:
@@ -144,6 +148,11 @@ class Data(Group):
     loading: Annotated[Loading, _TEXT] = "memory"
     """`memory`: every rank holds the text; `mpi-io`: read by MPI-IO; `scatter`: one rank scatters it;
     `files`: a file per rank (not with `sample`)."""
+    prefetch: Annotated[bool, _TEXT] = False
+    """Read the next micro-batch while this one computes: of `mpi-io` and `files`."""
+    hints: Annotated[Hints, _TEXT] = field(default_factory=dict, hash=False)
+    """`mpi-io`: what the library is told of the file, such as `{striping_factor: 8, striping_unit: 4MiB}`:
+    the report says which it took."""
     samples: Annotated[PositiveInt, InSuite(kinds=("linear",), default=10_000)] = 0
     """Size of the data set; at least the global batch."""
 

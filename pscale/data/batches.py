@@ -5,21 +5,22 @@ Of text, bytes are tokens, and the target of a byte is the next one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from pscale.config import Data, Model, Train
 from pscale.config.axes import BATCH_AXES
 from pscale.data.corpus import Corpus, byte_counts, find_corpus, unigram_nats
-from pscale.data.loading import MemoryReader, Reader, open_reader
+from pscale.data.loading import FROM_FILES, MemoryReader, PrefetchReader, Reader, open_reader
 from pscale.data.placement import Partition, Placement, Sample, Slots
 from pscale.data.synthetic import WEIGHTS, LinearBatches, random_tokens, regression, samples_of
 from pscale.errors import UsageError
 from pscale.mesh.axis import Array, Axis, Mesh
+from pscale.runs.schema import IoRecorder
 
 HELD_OUT = 10  # one part in so many is for evaluation
 _FITTING = {
@@ -34,7 +35,7 @@ _FITTING = {
 class Batches(Protocol):
     """The samples of one rank, step by step."""
 
-    unigram_nats: float | None  # loss of guessing by byte frequency; text only
+    columns: Mapping[str, Any]  # of the `cases` table, known when it is prepared
 
     def fill(self, step: int, micro: int) -> tuple[Array, Array]:
         """Return inputs and targets of this rank for one micro-batch of one global batch.
@@ -49,17 +50,25 @@ class Batches(Protocol):
         ...
 
 
-def prepare(case_data: Data, model: Model, train: Train, mesh: Mesh, folder: Path) -> Batches:
+def prepare(
+    case_data: Data,
+    model: Model,
+    train: Train,
+    mesh: Mesh,
+    folder: Path,
+    *,
+    recorder: IoRecorder | None = None,
+) -> Batches:
     """Return the batches of this rank; all ranks of `mesh` call it.
 
-    Files that a loading mode needs go to `folder` until `close`. Raises UsageError as `check` does, since
-    the machine that runs may see other files than the one that asked.
+    `recorder` is told of what is read ahead. Files that a loading mode needs go to `folder` until `close`.
+    Raises UsageError as `check` does: the machine that runs may see other files than the one that asked.
     """
     check(case_data, model, train)
     axis = mesh.axis(*BATCH_AXES)
     slots = Slots(batch=train.batch, ranks=axis.size, micro_batches=train.micro_batches)
     if case_data.kind == "text":
-        return prepare_text(case_data, model, train, slots, mesh=mesh, folder=folder)
+        return prepare_text(case_data, model, train, slots, mesh=mesh, folder=folder, recorder=recorder)
     if case_data.kind == "linear":
         return LinearBatches(case_data, model, train, slots, axis.rank)
     draw = regression if model.kind in ("block", "collectives") else random_tokens
@@ -75,7 +84,7 @@ def prepare_validation(case_data: Data, model: Model, train: Train, mesh: Mesh) 
     _, corpus = _held_out(find_corpus(case_data.source), train)
     placement = Partition(corpus_bytes=corpus.size, sequence=model.sequence, slots=slots)
     shape = (slots.per_micro, model.sequence + 1)
-    return TextBatches(MemoryReader(corpus, placement, axis.rank), slots.micro_batches, shape, None)
+    return TextBatches(MemoryReader(corpus, placement, axis.rank), slots.micro_batches, shape, {})
 
 
 def _held_out(corpus: Corpus, train: Train) -> tuple[Corpus, Corpus]:
@@ -114,6 +123,13 @@ def _check_text(data: Data, model: Model, train: Train) -> None:
             "data.loading 'files' gives a rank one part of the corpus, data.split 'sample' windows from all "
             "of it; use split: partition, or loading: memory, mpi-io or scatter"
         )
+    if data.prefetch and data.loading not in FROM_FILES:
+        raise UsageError(
+            f"data.prefetch reads ahead from a file, and loading {data.loading!r} reads none in a step; use "
+            "loading: mpi-io or files, or prefetch: false"
+        )
+    if data.hints and data.loading != "mpi-io":
+        raise UsageError("data.hints are for MPI-IO; use loading: mpi-io, or leave them out")
     check_size(data.source, train, model.sequence)
 
 
@@ -130,7 +146,7 @@ class SequenceShare:
     """Batches cut down to some runs of positions, one after another in memory of their own."""
 
     def __init__(self, batches: Batches, runs: Sequence[slice]):
-        self.unigram_nats = batches.unigram_nats
+        self.columns = batches.columns
         self._batches, self._runs = batches, runs
         self._shares: dict[int, tuple[Array, Array]] = {}  # by micro-batch
 
@@ -161,9 +177,10 @@ def sequence_share(batches: Batches, runs: Sequence[slice], sequence: int) -> Ba
 class TextBatches:
     """Windows of the corpus, widened to the type that indexes fastest."""
 
-    def __init__(self, reader: Reader, micro_batches: int, shape: tuple[int, int], unigram: float | None):
-        self.unigram_nats = unigram
-        self._reader = reader
+    def __init__(
+        self, reader: Reader, micro_batches: int, shape: tuple[int, int], columns: Mapping[str, Any]
+    ):
+        self._reader, self.columns = reader, columns
         self._windows = np.empty(shape, np.uint8)
         batch, length = shape
         self._inputs = np.empty((micro_batches, batch, length - 1), np.intp)
@@ -183,7 +200,14 @@ class TextBatches:
 
 
 def prepare_text(
-    data: Data, model: Model, train: Train, slots: Slots, *, mesh: Mesh, folder: Path
+    data: Data,
+    model: Model,
+    train: Train,
+    slots: Slots,
+    *,
+    mesh: Mesh,
+    folder: Path,
+    recorder: IoRecorder | None = None,
 ) -> TextBatches:
     """Place and open the corpus that `data.source` names; all ranks call it."""
     whole, axis = find_corpus(data.source), mesh.axis(*BATCH_AXES)
@@ -191,8 +215,13 @@ def prepare_text(
     corpus, _ = _held_out(whole, train)
     shape = (slots.per_micro, model.sequence + 1)
     placement = _placement(data, model, train, slots, corpus)
-    reader = open_reader(data.loading, corpus, placement, mesh, shape=shape, folder=folder)
-    return TextBatches(reader, slots.micro_batches, shape, _shared_unigram_nats(corpus, axis))
+    reader = open_reader(data, corpus, placement, mesh, shape=shape, folder=folder)
+    hints = "; ".join(f"{name}={value}" for name, value in sorted(reader.hints.items()))
+    columns = {"loss_unigram": _shared_unigram_nats(corpus, axis), "file_hints": hints or None}
+    if data.prefetch:
+        assert recorder is not None, "how long reading takes is recorded"
+        reader = PrefetchReader(reader, slots.micro_batches, shape, recorder)
+    return TextBatches(reader, slots.micro_batches, shape, columns)
 
 
 def check_size(source: str, train: Train, sequence: int) -> None:

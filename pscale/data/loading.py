@@ -7,22 +7,30 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Protocol
 
 import numpy as np
 
+from pscale.config import Data
 from pscale.config.axes import BATCH_AXES, HALVES
-from pscale.config.choices import Loading
 from pscale.data.corpus import Corpus
 from pscale.data.placement import Placement
 from pscale.errors import PscaleError
-from pscale.mesh.axis import Array, Axis, Mesh, ParallelFile
+from pscale.mesh.axis import NO_HINTS, Array, Axis, Mesh, ParallelFile
+from pscale.runs.schema import IoRecorder
+
+FROM_FILES = ("mpi-io", "files")  # ways of loading that read in every step
 
 
 class Reader(Protocol):
-    """Delivers the windows of this rank."""
+    """Delivers the windows of this rank; `hints` are those of MPI-IO that the library says it uses."""
+
+    hints: Mapping[str, str]
 
     def read(self, step: int, micro: int, windows: Array) -> None:
         """Fill `windows`, uint8 of shape (slots of the micro-batch, sequence + 1)."""
@@ -35,6 +43,8 @@ class Reader(Protocol):
 
 class _FromMemory:
     """A reader without files."""
+
+    hints = NO_HINTS
 
     def close(self) -> None:
         """Leave all to the garbage collector."""
@@ -97,7 +107,7 @@ class FileReader:
 
     def __init__(self, file: ParallelFile, job_file: JobFile, first: int, placement: Placement, rank: int):
         self._file, self._job_file, self._first = file, job_file, first
-        self._placement, self._rank = placement, rank
+        self._placement, self._rank, self.hints = placement, rank, file.hints
 
     def read(self, step: int, micro: int, windows: Array) -> None:
         """Read the windows; raises PscaleError where the file has become unreadable or shorter."""
@@ -115,11 +125,54 @@ class FileReader:
         self._job_file.remove()
 
 
+class PrefetchReader:
+    """Reads the windows of the next micro-batch on a thread, while a rank computes with the last ones.
+
+    `recorder` is told when the thread has read, and how long the step waited for it.
+    """
+
+    def __init__(self, reader: Reader, micro_batches: int, shape: tuple[int, int], recorder: IoRecorder):
+        self._reader, self._micro_batches, self._recorder = reader, micro_batches, recorder
+        self.hints, self._windows = reader.hints, np.empty(shape, np.uint8)
+        self._thread = ThreadPoolExecutor(1, "prefetch")
+        self._place = (0, 0)  # step and micro-batch of what is read
+        self._begin()
+
+    def read(self, step: int, micro: int, windows: Array) -> None:
+        """Take the windows, and begin to read those that follow; what nobody expected is read at once."""
+        enter, is_over = perf_counter_ns(), self._reading.done()
+        span_ns = self._reading.result()
+        if not is_over:
+            self._recorder.io_waited("read", enter, perf_counter_ns())
+        self._recorder.io_done("read", windows.nbytes, *span_ns)
+        if (step, micro) == self._place:
+            np.copyto(windows, self._windows)
+        else:
+            self._reader.read(step, micro, windows)
+        last = micro == self._micro_batches - 1
+        self._place = (step + 1, 0) if last else (step, micro + 1)
+        self._begin()
+
+    def close(self) -> None:
+        """Wait for what is read in vain, and close; every rank calls it."""
+        self._thread.shutdown()
+        self._reader.close()
+
+    def _begin(self) -> None:
+        self._recorder.io_submitted("read", self._windows.nbytes)
+        self._reading = self._thread.submit(self._read, *self._place)
+
+    def _read(self, step: int, micro: int) -> tuple[int, int]:
+        enter = perf_counter_ns()
+        self._reader.read(step, micro, self._windows)
+        return enter, perf_counter_ns()
+
+
 class PartFile:
     """A file of this rank alone, read without a buffer."""
 
     def __init__(self, path: Path):
-        self._file = path.open("rb", buffering=0)
+        self._file, self.hints = path.open("rb", buffering=0), NO_HINTS
 
     def read_at(self, offset: int, out: Array) -> None:
         """Fill `out` with the bytes from `offset` on."""
@@ -134,7 +187,7 @@ class PartFile:
 
 
 def open_reader(
-    loading: Loading,
+    data: Data,
     corpus: Corpus,
     placement: Placement,
     mesh: Mesh,
@@ -146,7 +199,7 @@ def open_reader(
 
     `shape` is that of the windows of a micro-batch. Raises PscaleError where `folder` cannot be written.
     """
-    axis, batch = mesh.axis(*BATCH_AXES), {*BATCH_AXES, *HALVES["dp"]}
+    loading, axis, batch = data.loading, mesh.axis(*BATCH_AXES), {*BATCH_AXES, *HALVES["dp"]}
     first_of_same = not any(place for name, place in mesh.coordinates.items() if name not in batch)
     if loading == "memory":
         return MemoryReader(corpus, placement, axis.rank)
@@ -155,7 +208,13 @@ def open_reader(
     if loading == "mpi-io":
         whole = JobFile(path=folder / "corpus.bin", world=mesh.world, writes=mesh.world.rank == 0)
         whole.write(corpus, 0, corpus.size)
-        return FileReader(axis.open(whole.path), whole, 0, placement, axis.rank)
+        try:
+            file = mesh.world.open(whole.path, data.hints)
+        except RuntimeError as error:  # MPI's own
+            told = ", ".join(f"{name}: {value}" for name, value in data.hints.items()) or "none"
+            message = f"MPI-IO cannot open {str(whole.path)!r} with data.hints {told}: {error}"
+            raise PscaleError(message) from error
+        return FileReader(file, whole, 0, placement, axis.rank)
     path = folder / f"corpus-{axis.rank}.bin"
     part = JobFile(path=path, world=mesh.world, writes=first_of_same)
     first, last = placement.span(axis.rank)

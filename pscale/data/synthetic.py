@@ -6,7 +6,8 @@ take longer than some models do, so a few global batches are drawn once and repe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ _Draw = Callable[["np.random.Generator"], tuple[Array, Array]]
 class _InMemory:
     """Batches that were made when the job began."""
 
-    unigram_nats: float | None = None
+    columns: Mapping[str, Any] = {}
 
     def close(self) -> None:
         """Leave all to the garbage collector."""

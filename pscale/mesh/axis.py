@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Op = Literal["sum", "max", "min"]
 T = TypeVar("T")
+NO_HINTS: Mapping[str, Any] = {}
 
 
 def lies_in(part: Array, whole: Array) -> bool:
@@ -75,12 +76,12 @@ class Axis(Protocol):
         """Begin putting `x` of every rank side by side along `dim` of `out`; it may lie there."""
         ...
 
-    def reduce_scatter(self, x: Array, out: Array, dim: int = 0) -> None:
-        """Write this rank's part along `dim` of the sum of `x` over all ranks to `out`."""
+    def reduce_scatter(self, x: Array, out: Array, dim: int = 0, op: Op = "sum") -> None:
+        """Write this rank's part along `dim` of the reduction of `x` over all ranks to `out`."""
         ...
 
-    def start_reduce_scatter(self, x: Array, out: Array, dim: int = 0) -> Pending:
-        """Begin writing this rank's part along `dim` of the sum of `x` to `out`.
+    def start_reduce_scatter(self, x: Array, out: Array, dim: int = 0, op: Op = "sum") -> Pending:
+        """Begin writing this rank's part along `dim` of the reduction of `x` to `out`.
 
         Along the first, `out` may be the first part of `x`; the rest of `x` is then undefined.
         """
@@ -102,8 +103,8 @@ class Axis(Protocol):
         """Replace `x` on every rank by that of `root`."""
         ...
 
-    def reduce(self, x: Array, root: int = 0) -> None:
-        """Replace `x` on `root` by the sum over all ranks; elsewhere it stays."""
+    def reduce(self, x: Array, root: int = 0, op: Op = "sum") -> None:
+        """Replace `x` on `root` by the reduction over all ranks; elsewhere it stays."""
         ...
 
     def gather(self, x: Array, out: Array | None, root: int = 0) -> None:
@@ -122,8 +123,8 @@ class Axis(Protocol):
         """Return when every rank has arrived."""
         ...
 
-    def open(self, path: Path) -> ParallelFile:
-        """Open a file that every rank of the axis reads."""
+    def open(self, path: Path, hints: Mapping[str, Any] = NO_HINTS) -> ParallelFile:
+        """Open a file that every rank of the axis reads; `hints` are for MPI-IO."""
         ...
 
     def gather_objects(self, value: T) -> list[T]:
@@ -132,7 +133,9 @@ class Axis(Protocol):
 
 
 class ParallelFile(Protocol):
-    """A file opened by all ranks of an axis for reading."""
+    """A file opened by all ranks of an axis for reading; `hints` are those that the library says it uses."""
+
+    hints: Mapping[str, str]
 
     def read_at(self, offset: int, out: Array) -> None:
         """Fill `out` with the bytes from `offset` on."""

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 from pscale.mesh import grid
-from pscale.mesh.axis import Array, Axis, Tag
+from pscale.mesh.axis import NO_HINTS, Array, Axis, Op, Tag
 from pscale.mesh.self_axis import SelfAxis
 
 T = TypeVar("T")
@@ -96,7 +96,7 @@ class DryAxis:
         is_root = self.rank == root
         self._call("broadcast", x.nbytes if is_root else 0, root=is_root, arriving=x.nbytes)
 
-    def reduce(self, x: Array, root: int = 0) -> None:
+    def reduce(self, x: Array, root: int = 0, op: Op = "sum") -> None:  # noqa: ARG002
         """Note the call."""
         self._call("reduce", x.nbytes, root=self.rank == root)
 
@@ -117,7 +117,7 @@ class DryAxis:
         """Note the call."""
         self._call("barrier", 0)
 
-    def open(self, path: Path) -> NoReturn:
+    def open(self, path: Path, hints: Mapping[str, Any] = NO_HINTS) -> NoReturn:  # noqa: ARG002
         """Refuse: there are no files."""
         raise AssertionError(f"{path}: a dry run reads no files")
 

@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from pscale.mesh import grid
-from pscale.mesh.axis import Array, Axis, Op, Pending, Recorder, Tag
+from pscale.mesh.axis import NO_HINTS, Array, Axis, Op, Pending, Recorder, Tag
 from pscale.mesh.nonblocking import AsleepComm, NonblockingCall, Request, RequestQueue, progress
 from pscale.mesh.self_axis import NullRecorder, SelfAxis
 from pscale.mesh.sums import Sums, sendable
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 Comm = MPI.Intracomm
 _OPS = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
-_SUM, _IN_PLACE = MPI.SUM, MPI.IN_PLACE
+_IN_PLACE = MPI.IN_PLACE
 
 
 class MpiMesh:
@@ -140,21 +140,21 @@ class MpiAxis:
         then = None if whole is out else arrange
         return NonblockingCall(request, number, self._recorder, self._outstanding, then)
 
-    def reduce_scatter(self, x: Array, out: Array, dim: int = 0) -> None:
-        """Write this rank's part along `dim` of the sum of `x` over all ranks to `out`."""
+    def reduce_scatter(self, x: Array, out: Array, dim: int = 0, op: Op = "sum") -> None:
+        """Write this rank's part along `dim` of the reduction of `x` over all ranks to `out`."""
         parts = x
         if dim and not _leads(x, dim):
             parts = self._scratch((self.size, *out.shape), x)
             self.copy(_parted(x, dim, self.size), np.moveaxis(parts, 0, dim))
         enter = self._now()
         if x.itemsize == HALF_BYTES:
-            self._outstanding.wait(self._sums.scatter(parts, out))
+            self._outstanding.wait(self._sums.scatter(parts, out, op))
         else:
-            self._comm.Reduce_scatter_block(parts, out, _SUM)
+            self._comm.Reduce_scatter_block(parts, out, _OPS[op])
         self._recorder.call(self.name, "reduce_scatter", x.nbytes, enter, self._now())
 
-    def start_reduce_scatter(self, x: Array, out: Array, dim: int = 0) -> Pending:
-        """Begin writing this rank's part along `dim` of the sum of `x` to `out`."""
+    def start_reduce_scatter(self, x: Array, out: Array, dim: int = 0, op: Op = "sum") -> Pending:
+        """Begin writing this rank's part along `dim` of the reduction of `x` to `out`."""
         parts = x
         if dim and not _leads(x, dim):
             parts = self._borrow((self.size, *out.shape), x)
@@ -162,9 +162,9 @@ class MpiAxis:
         given, taken = (_IN_PLACE, x) if out.base is not None and _lies_in(out, x) else (parts, out)
         enter = self._now()
         if x.itemsize == HALF_BYTES:
-            request: Request = self._sums.scatter(parts, out)
+            request: Request = self._sums.scatter(parts, out, op)
         else:
-            request = self._comm.Ireduce_scatter_block(given, taken, _SUM)
+            request = self._comm.Ireduce_scatter_block(given, taken, _OPS[op])
         number = self._recorder.posted(self.name, "reduce_scatter", x.nbytes, enter, self._now())
         then = None if parts is x else partial(self._give_back, parts)
         return NonblockingCall(request, number, self._recorder, self._outstanding, then)
@@ -223,14 +223,14 @@ class MpiAxis:
             self.name, "broadcast", x.nbytes if is_root else 0, enter, self._now(), root=is_root
         )
 
-    def reduce(self, x: Array, root: int = 0) -> None:
-        """Replace `x` on `root` by the sum over all ranks; elsewhere it stays."""
+    def reduce(self, x: Array, root: int = 0, op: Op = "sum") -> None:
+        """Replace `x` on `root` by the reduction over all ranks; elsewhere it stays."""
         is_root = self.rank == root
         enter = self._now()
         if x.itemsize == HALF_BYTES:
-            self._outstanding.wait(self._sums.reduce(x if is_root else x.copy(), root=root))
+            self._outstanding.wait(self._sums.reduce(x if is_root else x.copy(), op, root))
         else:
-            self._comm.Reduce(_IN_PLACE if is_root else x, x if is_root else None, _SUM, root)
+            self._comm.Reduce(_IN_PLACE if is_root else x, x if is_root else None, _OPS[op], root)
         self._recorder.call(self.name, "reduce", x.nbytes, enter, self._now(), root=is_root)
 
     def gather(self, x: Array, out: Array | None, root: int = 0) -> None:
@@ -252,9 +252,12 @@ class MpiAxis:
         self._comm.Barrier()
         self._recorder.call(self.name, "barrier", 0, enter, self._now())
 
-    def open(self, path: Path) -> MpiFile:
-        """Open a file that every rank of the axis reads."""
-        return MpiFile(MPI.File.Open(self._comm, str(path), MPI.MODE_RDONLY))
+    def open(self, path: Path, hints: Mapping[str, Any] = NO_HINTS) -> MpiFile:
+        """Open a file that every rank of the axis reads; `hints` are for MPI-IO."""
+        info = MPI.Info.Create(hints)
+        file = MpiFile(MPI.File.Open(self._comm, str(path), MPI.MODE_RDONLY, info))
+        info.Free()
+        return file
 
     def gather_objects(self, value: T) -> list[T]:
         """Collect any Python value of every rank on rank 0 (elsewhere: an empty list); never in a step."""
@@ -278,10 +281,12 @@ def _parted(x: Array, dim: int, parts: int) -> Array:
 
 
 class MpiFile:
-    """A file read through MPI-IO."""
+    """A file read through MPI-IO; `hints` are those that the library says it uses."""
 
     def __init__(self, file: MPI.File):
-        self._file = file
+        self._file, info = file, file.Get_info()
+        self.hints = dict(info.items())
+        info.Free()
 
     def read_at(self, offset: int, out: Array) -> None:
         """Fill `out` with the bytes from `offset` on."""

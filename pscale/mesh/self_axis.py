@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter_ns
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from pscale.mesh.axis import Array, Axis, Op, Tag, lies_in
+from pscale.mesh.axis import NO_HINTS, Array, Axis, Op, Tag, lies_in
 
 T = TypeVar("T")
 
@@ -42,11 +42,11 @@ class SelfAxis:
         """Leave `x` as it is."""
         return Done()
 
-    def all_gather(self, x: Array, out: Array, dim: int = 0) -> None:
+    def all_gather(self, x: Array, out: Array, dim: int = 0, op: Op = "sum") -> None:
         """Copy `x` to `out`."""
         out[...] = x
 
-    def start_all_gather(self, x: Array, out: Array, dim: int = 0) -> Done:
+    def start_all_gather(self, x: Array, out: Array, dim: int = 0, op: Op = "sum") -> Done:
         """Copy `x` to `out` unless it lies there."""
         if not lies_in(x, out):
             out[...] = x
@@ -68,7 +68,7 @@ class SelfAxis:
 
     copy = all_to_all
 
-    def broadcast(self, x: Array, root: int = 0) -> None:
+    def broadcast(self, x: Array, root: int = 0, op: Op = "sum") -> None:
         """Leave `x` as it is."""
 
     reduce = broadcast
@@ -86,7 +86,7 @@ class SelfAxis:
     def barrier(self) -> None:
         """Return at once."""
 
-    def open(self, path: Path) -> PlainFile:
+    def open(self, path: Path, hints: Mapping[str, Any] = NO_HINTS) -> PlainFile:
         """Open a file for this process alone."""
         return PlainFile(path)
 
@@ -117,7 +117,7 @@ class PlainFile:
     """A file read by offset, with no more than the operating system's help."""
 
     def __init__(self, path: Path):
-        self._file = path.open("rb", buffering=0)
+        self._file, self.hints = path.open("rb", buffering=0), NO_HINTS
 
     def read_at(self, offset: int, out: Array) -> None:
         """Fill `out` with the bytes from `offset` on."""

@@ -114,10 +114,10 @@ class Sums:
         to = range(size) if root is None else (root,)
         return self._started(flat, flat[parts[self.comm.rank]], parts, op, to)
 
-    def scatter(self, x: Array, out: Array) -> Sum:
-        """Begin to write this rank's part of the sum of `x` to `out`; that may be the first part of `x`."""
+    def scatter(self, x: Array, out: Array, op: Op = "sum") -> Sum:
+        """Begin to write this rank's part of the reduced `x` to `out`; that may be the first part of `x`."""
         parts = [slice(part * out.size, (part + 1) * out.size) for part in range(self.comm.size)]
-        return self._started(x.reshape(-1), out.reshape(-1), parts, "sum", ())
+        return self._started(x.reshape(-1), out.reshape(-1), parts, op, ())
 
     def move(self, until: Sum | None = None) -> None:
         """Let sums go on, the oldest first, each when the one before needs the memory no more.

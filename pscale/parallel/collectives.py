@@ -12,27 +12,28 @@ from time import perf_counter
 import numpy as np
 
 from pscale.config import Case, Model, Plan
-from pscale.mesh.axis import Array, Axis, Mesh, Pending, Tag
+from pscale.mesh.axis import Array, Axis, Mesh, Op, Pending, Tag
 from pscale.mesh.grid import axis_name, place
 from pscale.nn.buffers import Buffers
+from pscale.nn.dtypes import dtype_of
 from pscale.nn.param import Param
 from pscale.parallel.replicas import Call
 
 AXES = ("dp", "tp")
-ITEM = np.dtype(np.float32)
 _POLLS = 8  # chances for the library to move a started call
-_WORK = 32  # rows of the matrices that are multiplied meanwhile
+_WORK = 32  # rows of the matrices of float32 that are multiplied meanwhile
 
 Exchange = Callable[[], object]
 Start = Callable[[], Sequence[Pending]]
 
 
 @dataclass(frozen=True)
-class _Arrays:
-    """What is exchanged: `whole` and `other` of the message's size, a row of each rank's."""
+class Arrays:
+    """What is exchanged: `whole` and `other` of the message's size, a row of each rank's; `op` reduces it."""
 
     whole: Array
     other: Array
+    op: Op
 
     @property
     def part(self) -> Array:
@@ -47,9 +48,10 @@ class Collectives:
 
     def __init__(self, model: Model, mesh: Mesh, *, buffers: Buffers):
         self.message_bytes, self.calls, self.buffers = model.message_bytes, model.calls, buffers
+        self._dtype, self._op = dtype_of(model.dtype), model.op
         self._axes = [axis for axis in map(mesh.axis, AXES) if axis.size > 1]
         self._took_s: dict[tuple[str, str], float] = {}  # by axis and verb
-        self._factors = [np.zeros((_WORK, _WORK), ITEM) for _ in range(3)]
+        self._factors = [np.zeros((_WORK, _WORK), np.float32) for _ in range(3)]
 
     def forward(self, x: Array) -> tuple[Array, None]:
         """Make every call, one after another."""
@@ -64,16 +66,16 @@ class Collectives:
         for axis in self._axes:
             self._exchange_beside_work(axis, self._take(axis))
 
-    def _exchange(self, axis: Axis, arrays: _Arrays) -> None:
-        for verb, exchange in _exchanges(axis, arrays).items():
+    def _exchange(self, axis: Axis, arrays: Arrays) -> None:
+        for verb, exchange in exchanges(axis, arrays).items():
             axis.barrier()
             begin = perf_counter()
             for _ in range(self.calls):
                 exchange()
             self._took_s[axis.name, verb] = (perf_counter() - begin) / self.calls
 
-    def _exchange_beside_work(self, axis: Axis, arrays: _Arrays) -> None:
-        for verb, start in _starts(axis, arrays).items():
+    def _exchange_beside_work(self, axis: Axis, arrays: Arrays) -> None:
+        for verb, start in starts(axis, arrays).items():
             axis.barrier()
             for _ in range(self.calls):
                 self._compute(start(), self._took_s[axis.name, verb])
@@ -88,11 +90,11 @@ class Collectives:
         for each in pending:
             each.wait()
 
-    def _take(self, axis: Axis) -> _Arrays:
-        shape = axis.size, self.message_bytes // ITEM.itemsize // axis.size
-        arrays = _Arrays(*(self.buffers.take_exchange(shape, ITEM) for _ in range(2)))
+    def _take(self, axis: Axis) -> Arrays:
+        shape = axis.size, self.message_bytes // self._dtype.itemsize // axis.size
+        arrays = Arrays(*(self.buffers.take_exchange(shape, self._dtype) for _ in range(2)), op=self._op)
         for array in (arrays.whole, arrays.other):
-            array.fill(0)  # sums stay small, and pages are there
+            array.fill(0)  # reductions stay small, and pages are there
         return arrays
 
 
@@ -104,36 +106,36 @@ class Nothing:
         return 0.0, y
 
 
-def _exchanges(axis: Axis, arrays: _Arrays) -> dict[str, Exchange]:
+def exchanges(axis: Axis, arrays: Arrays) -> dict[str, Exchange]:
     """Return all verbs; the larger array of each is of the message's size."""
-    whole, other, part = arrays.whole, arrays.other, arrays.part
+    whole, other, part, op = arrays.whole, arrays.other, arrays.part, arrays.op
     root = axis.rank == 0
 
     def there_and_back() -> None:
-        for pending in _starts(axis, arrays)["send"]():
+        for pending in starts(axis, arrays)["send"]():
             pending.wait()
 
     return {
-        "all_reduce": lambda: axis.all_reduce(whole),
+        "all_reduce": lambda: axis.all_reduce(whole, op),
         "all_gather": lambda: axis.all_gather(part, whole),
-        "reduce_scatter": lambda: axis.reduce_scatter(whole, part),
+        "reduce_scatter": lambda: axis.reduce_scatter(whole, part, op=op),
         "all_to_all": lambda: axis.all_to_all(whole, other),
         "broadcast": lambda: axis.broadcast(whole),
-        "reduce": lambda: axis.reduce(whole),
+        "reduce": lambda: axis.reduce(whole, op=op),
         "gather": lambda: axis.gather(part, whole[:, None] if root else None),
         "scatter": lambda: axis.scatter(whole[:, None] if root else None, part),
         "send": there_and_back,
     }
 
 
-def _starts(axis: Axis, arrays: _Arrays) -> dict[str, Start]:
+def starts(axis: Axis, arrays: Arrays) -> dict[str, Start]:
     """Return the verbs that can be started."""
-    whole, other, part = arrays.whole, arrays.other, arrays.part
+    whole, other, part, op = arrays.whole, arrays.other, arrays.part, arrays.op
     after, before = (axis.rank + 1) % axis.size, (axis.rank - 1) % axis.size
     return {
-        "all_reduce": lambda: [axis.start_all_reduce(whole)],
+        "all_reduce": lambda: [axis.start_all_reduce(whole, op)],
         "all_gather": lambda: [axis.start_all_gather(part, whole)],
-        "reduce_scatter": lambda: [axis.start_reduce_scatter(whole, part)],
+        "reduce_scatter": lambda: [axis.start_reduce_scatter(whole, part, op=op)],
         "send": lambda: [
             axis.start_receive(other, before, Tag.MESSAGE),
             axis.start_send(whole, after, Tag.MESSAGE),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pscale.parallel.zero import Replicas
 
 _SAME: Mapping[str, Sequence[str]] = {  # in which trainings agree that go on with each other's state
-    "model": [each.name for each in fields(Model) if each.name not in ("dtype", "attention")],
+    "model": [each.name for each in fields(Model) if each.name not in ("dtype", "attention", "op")],
     "train": ["optimizer", "batch", "seed", "evaluate"],  # what is held out is not trained on
     "data": ["kind", "source", "split", "samples"],
 }
@@ -87,7 +87,8 @@ def facts_of(case: Case, replicas: Replicas, step: int) -> dict[str, Any]:
     """Return what an index says of the training: which it is, and how far it has come."""
     document = to_dict(case)
     train = {name: value for name, value in document["train"].items() if name not in _ANY}
-    content = json.dumps([document["model"], document["data"], train], sort_keys=True)
+    data = {name: document["data"][name] for name in _SAME["data"]}
+    content = json.dumps([document["model"], data, train], sort_keys=True)
     training = hashlib.sha256(content.encode()).hexdigest()[:10]
     return {"training": training, "step": step, "updates": replicas.updates, "case": document}
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pscale.config import Case
 from pscale.config.axes import BATCH_AXES, DEGREES, WITHIN_LAYERS
 from pscale.errors import PlanError
+from pscale.nn.dtypes import BYTES
 from pscale.nn.optimizers import rule_of
 from pscale.parallel import (
     collectives,
@@ -60,8 +61,8 @@ _PLAN: Sequence[Constraint] = (
     Excludes("checkpoint", "kind linear|collectives", why="it has no blocks", ways="checkpoint none"),
     Excludes("offload", "kind collectives", why="it keeps nothing", ways="offload none"),
     Excludes("loss_scale", "kind collectives", why="it has no loss", ways="loss_scale none"),
-    Excludes("precision !float32", "kind collectives", why="it sends float32", ways="precision float32"),
-    *(Divides("message", axis, "float32", when="kind collectives") for axis in collectives.AXES),
+    Excludes("reduce float32", "kind collectives", why="it has no gradients", ways="reduce wire"),
+    *(Divides("message", axis, "number_bytes", when="kind collectives") for axis in collectives.AXES),
     # Data parallel. Where people give the batch of one replica, replicas do not cut it.
     Excludes("reduction", "zero", why="its sums are scattered, unit by unit"),
     Excludes("reshard_after_forward", "zero !3", why="no weights are gathered"),
@@ -242,12 +243,12 @@ TABLE = Table(
         "batch_of": _batch_of,
         "chunks": lambda case: math.lcm(layout_of(case.model, case.plan).chunks, case.plan.cp),
         "degrees": lambda case: case.plan.product,
-        "float32": lambda _: collectives.ITEM.itemsize,
         "gradients_of_a_rank": _most_gradients,
         "indices": lambda _: codecs.MOST,
         "load_nothing": lambda case: not case.train.load,
         "misfit": saved_state.misfit,
         "saved_state": lambda case: bool(case.train.save.every or case.train.load),
+        "number_bytes": lambda case: BYTES[case.model.dtype],
         "last_step": lambda case: case.train.warmup + case.train.steps - 1,
         "pair": lambda _: 2,
         "panels": lambda case: math.lcm(case.plan.matrix.tx, case.plan.matrix.ty),

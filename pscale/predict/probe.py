@@ -100,7 +100,8 @@ def check_probe(cases: Sequence[Case], *, priced: bool, anywhere: bool) -> None:
 
 def _alone(case: Case) -> Case:
     """Return a case as one of its ranks can run it: without delays, and without files that others write."""
-    data = replace(case.data, loading="memory") if case.data.loading in _FILES else case.data
+    from_memory = replace(case.data, loading="memory", prefetch=False, hints={})
+    data = from_memory if case.data.loading in _FILES else case.data
     return replace(case, data=data, inject=Inject(), jitter=Jitter(), timing=Timing(gemm_peak=False))
 
 

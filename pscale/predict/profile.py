@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.analysis.frames import Run, no_training, records
-from pscale.analysis.network import calls_alone
+from pscale.analysis.network import USUAL, calls_alone
 from pscale.analysis.timeline import Traced, how_to_trace, traced
 from pscale.config import Case, from_dict, to_dict
 from pscale.errors import PlanError, ResultsError, UsageError
@@ -495,6 +495,8 @@ def _calls(launches: Sequence[LaunchTimes], paces: Sequence[Paces]) -> dict[Call
 def _bare_calls(bare: Run) -> dict[CallKey, CallTimes]:
     """Return the times of blocking calls by themselves."""
     rows = calls_alone(bare)
+    is_usual = rows["dtype"] == USUAL
+    rows = rows[is_usual | (not is_usual.any())].copy()
     rows["each_s"], rows["each_bytes"] = rows["seconds"] / rows["count"], rows["bytes"] // rows["count"]
     found = {}
     by = ["case", "verb", "ranks", "each_bytes"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 from pscale.config.axes import DEGREES
 from pscale.config.choices import Phase
@@ -24,9 +24,26 @@ AMONG_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrie
 FROM_ROOT = ("broadcast", "scatter")
 TO_ROOT = ("gather", "reduce")
 BETWEEN_TWO = ("send", "receive")
-OFFLOADING = ("read", "write")  # of a file beside memory
+Verb = Literal["read", "write"]  # of a file, beside the step
+OFFLOADING: tuple[Verb, ...] = get_args(Verb)
 FOREIGN = ("scan", "neighbours", "communicator")  # of programs that are watched
 VERBS = (*AMONG_ALL, *FROM_ROOT, *TO_ROOT, *BETWEEN_TWO, "copy", *OFFLOADING, *FOREIGN)
+
+
+class IoRecorder(Protocol):
+    """Records bytes when they are handed over, waits of the step, and when the thread moved them."""
+
+    def io_submitted(self, verb: Verb, size_bytes: int) -> None:
+        """Record that the thread is to move so much."""
+        ...
+
+    def io_waited(self, verb: Verb, enter: int, leave: int) -> None:
+        """Record that the step had to wait for it."""
+        ...
+
+    def io_done(self, verb: Verb, size_bytes: int, enter: int, leave: int) -> None:
+        """Record when the thread did it, some time ago."""
+        ...
 
 
 class Kind(IntEnum):
@@ -138,6 +155,7 @@ _CASES = (
     Column("recording_ratio", "float", "step time with recording over without, interleaved"),
     Column("recording_call_s", "float", "cost of recording one call, its two clock readings included"),
     *_each("float", "loss_first", "loss_last"),
+    Column("file_hints", "text", "of MPI-IO, that the library says it uses: name=value; name=value"),
     Column("loss_unigram", "float", "of guessing by byte frequency; text only"),
     Column("validation_losses", "floats", "of the text that is held out, at each evaluation"),
     Column("validation_steps", "ints", "steps of the training until then, warm-up included"),

@@ -170,7 +170,7 @@ class _Fields(dict[str, Any]):
         holder: dict[str, Any] = self
         for depth, group in enumerate(groups, start=1):
             if (path := (*groups[:depth],)) not in self._own:
-                holder[group] = dict(holder[group])
+                holder[group] = dict(holder.get(group, {}))
                 self._own.add(path)
             holder = holder[group]
         holder[last] = value

@@ -166,7 +166,7 @@ def full_name(name: str, params: Collection[str] = ()) -> str | None:
     """
     if name in params:
         return PARAMS + name
-    if name in LEAVES or re.fullmatch(r"(launch\.env|workload\.params)\.\w+", name):
+    if name in LEAVES or re.fullmatch(r"(launch\.env|workload\.params|data\.hints)\.\w+", name):
         return name
     return SHORT.get(name)
 

@@ -23,13 +23,10 @@ from pscale.suite.fields import (
 from pscale.suite.file import File
 
 _ANY_NAME = r"^[A-Za-z_]\w*$"
-_NAMED = r"^(launch\.env|workload\.params)\.\w+$"
+_NAMED = r"^(launch\.env|workload\.params|data\.hints)\.\w+$"
 _NO_SINGLE_VALUE = {  # fields that hold lists or mappings: a sweep cannot set them
     *(
-        "launch.env",
-        "launch.extra",
-        "env",
-        "extra",
+        *("launch.env", "launch.extra", "env", "extra", "data.hints", "hints"),
         "workload.params",
         "params",
         "workload.figures",

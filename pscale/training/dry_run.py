@@ -23,10 +23,11 @@ from pscale.mesh.grid import coordinates, rank_at
 from pscale.nn.buffers import Buffers, aligned
 from pscale.nn.dtypes import dtype_of
 from pscale.nn.offload.scratch import Window
-from pscale.nn.offload.storage import Storage, Transfer, Verb
+from pscale.nn.offload.storage import Storage, Transfer
 from pscale.nn.param import share
 from pscale.parallel import data_parallel
 from pscale.parallel.schedule import Action
+from pscale.runs.schema import Verb
 from pscale.training.meta_arrays import Compute, meta_array, meta_arrays
 from pscale.training.trainer import Trainer, assemble
 
@@ -314,7 +315,7 @@ class _Log:
 class _Samples:
     """Batches without memory, which the first rank of `axis` scatters where the case says so."""
 
-    unigram_nats: float | None = None
+    columns: Mapping[str, Any] = {}
 
     def __init__(self, case: Case, axis: Axis):
         model, sequences = case.model, case.train.batch // case.plan.batch_parts // case.train.micro_batches

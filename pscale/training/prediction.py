@@ -136,6 +136,14 @@ def offloaded(case: Case, rank: int) -> Offloaded:
     )
 
 
+def prefetched_bytes(case: Case, rank: int) -> int:
+    """Predict what `rank` reads of its samples in a step ahead of their use: the first and last stage do."""
+    stage = coordinates(case.plan.sizes, rank).get("pp", 0)
+    if not case.data.prefetch or 0 < stage < case.plan.pp - 1:
+        return 0
+    return case.train.batch // case.plan.batch_parts * (case.model.sequence + 1)
+
+
 def saved_bytes(case: Case, rank: int) -> int:
     """Predict what `rank` writes of a saved state."""
     from pscale.training.dry_run import dry_trainer  # noqa: PLC0415

@@ -92,7 +92,7 @@ class JobResult:
 def run(spec: JobSpec, mesh: Mesh, recorder: Recorder, timeline: StartupTimes) -> JobResult:
     """Run the case on this rank."""
     case = spec.case
-    batches = prepare(case.data, case.model, case.train, mesh, spec.folder)
+    batches = prepare(case.data, case.model, case.train, mesh, spec.folder, recorder=recorder)
     timeline.mark("data_prepare_s")
     peak = _roofline(case, mesh.world)
     timeline.mark("roofline_s")
@@ -124,7 +124,7 @@ def run(spec: JobSpec, mesh: Mesh, recorder: Recorder, timeline: StartupTimes) -
         "recording_ratio": recording_ratio(trainer, stop, case.timing.overhead_steps),
         "recording_call_s": recording_call_s(),
         "work_quantum_s": measured.work_quantum_s,
-        "loss_unigram": batches.unigram_nats,
+        **batches.columns,
         "startup_s": startup_s,
         **trainer.expert_load.columns(mesh.world, range(case.train.warmup, stop)),
         **trainer.loss_scaling.columns(stop),

@@ -26,7 +26,7 @@ from pscale.parallel.strategies import calls
 from pscale.runs.atomic_files import write_json
 from pscale.runs.schema import VERBS, Kind
 from pscale.training.dry_run import evaluation_calls
-from pscale.training.prediction import offloaded, saved_bytes
+from pscale.training.prediction import offloaded, prefetched_bytes, saved_bytes
 from pscale.training.trainer import Trainer
 from pscale.worker.job import JobSpec, make_trainer
 from pscale.worker.recorder import Recorder
@@ -228,7 +228,7 @@ def trained(
 @contextmanager
 def _trainer(case: Case, mesh: Mesh, recorder: Recorder, folder: Path) -> Iterator[Trainer[Recorder]]:
     """Return a trainer whose files are closed at the end."""
-    batches = prepare(case.data, case.model, case.train, mesh, folder)
+    batches = prepare(case.data, case.model, case.train, mesh, folder, recorder=recorder)
     trainer = make_trainer(case, mesh, batches, recorder)
     yield trainer
     batches.close()
@@ -377,6 +377,6 @@ def _recorded(recorder: Recorder, *kinds: Kind, inside: bool = True) -> list[lis
 def _predicted_moves(case: Case) -> Iterable[Moved]:
     for rank in range(case.ranks):
         moved = offloaded(case, rank)
-        sizes = {"read": moved.read_bytes, "write": moved.written_bytes}
+        sizes = {"read": moved.read_bytes + prefetched_bytes(case, rank), "write": moved.written_bytes}
         sizes["save"] = saved_bytes(case, rank) if case.train.save.every else 0
         yield from ((rank, verb, size) for verb, size in sizes.items() if size)

@@ -1,5 +1,6 @@
 """Calls of training beside the same verbs by themselves."""
 
+import json
 import re
 from dataclasses import replace
 
@@ -100,3 +101,22 @@ def test_what_keeps_the_two_from_being_compared_is_said(trained, tmp_path):
     assert "from run bare, which had another MPI, in which ranks share cores." in render_markdown(
         Findings(trained, bare=crowded)
     )
+
+
+def test_types_and_operations_of_numbers_are_distinguished(trained, tmp_path):
+    rows = {size: [call(rank, size, 1e-3) for rank in range(2)] for size in (KIB, 1_000_000, 1_000_001)}
+    folder = write_bare(tmp_path / "bare", 2, rows)
+    document = json.loads((folder / "run.json").read_text())
+    others = {"dtype": "bf16", "message_bytes": KIB}, {"op": "max", "message_bytes": KIB}
+    for case, other in zip(document["cases"][1:], others, strict=True):
+        case["model"] |= other
+    (folder / "run.json").write_text(json.dumps(document))
+    bare = Findings(load(folder))
+    found = [(row.message_bytes, row.dtype, row.op) for row in bare.rows("bandwidths")]
+    assert {*found} == {(KIB, "bf16", "sum"), (KIB, "float32", "max"), (KIB, "float32", "sum")}
+    text = render_markdown(bare)
+    assert "| verb | op | type | ranks |" in text
+    assert "dp, 2 ranks, sum of bf16" in text
+    assert "| verb | ranks |" in render_markdown(Findings(network(tmp_path / "plain", 2)))
+    (beside,) = Findings(trained, bare=load(folder)).rows("bare")
+    assert beside.bytes_per_s == pytest.approx(KIB / 1e-3)  # the sum of float32

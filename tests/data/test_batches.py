@@ -1,3 +1,5 @@
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
@@ -38,6 +40,18 @@ def test_what_fits_is_let_through(data, model, train):
             "model.vocabulary 255 is too small for text: bytes need 256",
         ),
         (Data(loading="files", split="sample"), GPT, Train(), "use split: partition, or loading: memory"),
+        (
+            Data(prefetch=True),
+            GPT,
+            Train(),
+            "loading 'memory' reads none in a step; use loading: mpi-io or files",
+        ),
+        (
+            Data(loading="files", hints={"cb_nodes": "1"}),
+            GPT,
+            Train(),
+            "data.hints are for MPI-IO; use loading: mpi-io",
+        ),
         (
             Data(kind="synthetic", loading="scatter"),
             GPT,
@@ -80,7 +94,7 @@ def test_a_text_needs_a_window_for_every_place_of_the_batch(tmp_path):
 class Numbered:
     """Batches (2, 8) whose values tell step, micro-batch, sequence and position."""
 
-    unigram_nats = 5.0
+    columns: ClassVar = {"loss_unigram": 5.0}
     closed = False
 
     def fill(self, step, micro):
@@ -104,7 +118,7 @@ def test_a_share_has_the_tokens_of_its_runs_until_the_same_micro_batch_comes_aga
         assert inputs.flags.c_contiguous
         assert targets.flags.c_contiguous
     assert share.fill(4, 0)[0] is first[0]
-    assert share.unigram_nats == 5
+    assert share.columns == {"loss_unigram": 5.0}
     share.close()
     assert whole.closed
 

@@ -1,14 +1,18 @@
 import os
+import threading
 import tracemalloc
 from contextlib import closing
+from typing import ClassVar
 
 import numpy as np
 import pytest
+from patience import LIMIT_S
 from thread_mesh import NullRecorder, run_ranks
 
 from pscale.config import Data, Model, Train
 from pscale.data import prepare
 from pscale.data.corpus import byte_counts, unigram_nats
+from pscale.data.loading import PrefetchReader
 from pscale.errors import PscaleError, UsageError
 from pscale.mesh.self_axis import SelfMesh
 
@@ -30,9 +34,27 @@ def source(tmp_path):
     return path
 
 
-def batches_of(source, folder, mesh, *, mode="memory", split="partition", micro_batches=1):
-    data = Data(source=str(source), loading=mode, split=split)
-    return prepare(data, MODEL, Train(batch=BATCH, micro_batches=micro_batches), mesh, folder)
+class Noted:
+    """A recorder that keeps what it is told of reads."""
+
+    def __init__(self):
+        self.said = []
+
+    def io_submitted(self, verb, size_bytes):
+        self.said.append(("submitted", verb, size_bytes))
+
+    def io_waited(self, verb, enter, leave):
+        self.said.append(("waited", verb, leave >= enter))
+
+    def io_done(self, verb, size_bytes, enter, leave):
+        self.said.append(("done", verb, size_bytes, leave >= enter))
+
+
+def batches_of(source, folder, mesh, *, mode="memory", split="partition", micro_batches=1, prefetch=False):
+    data = Data(source=str(source), loading=mode, split=split, prefetch=prefetch)
+    return prepare(
+        data, MODEL, Train(batch=BATCH, micro_batches=micro_batches), mesh, folder, recorder=Noted()
+    )
 
 
 def global_batches(source, folder, ranks, steps, **options):
@@ -60,6 +82,51 @@ def test_every_mode_delivers_the_same_global_batches_on_any_number_of_ranks(
     )
     assert given.shape == (steps, 2, BATCH, MODEL.sequence)
     assert np.array_equal(given, expected)
+
+
+@pytest.mark.parametrize(("mode", "split"), [("mpi-io", "sample"), ("files", "partition")])
+@pytest.mark.parametrize("cut", [(1, 2), (2, 1), (2, 2)], ids="{0[0]} ranks, {0[1]} micro".format)
+def test_what_is_read_ahead_is_the_same(source, tmp_path, mode, split, cut):
+    ranks, micro_batches = cut
+    expected = global_batches(source, tmp_path, 1, 40, split=split)
+    options = {"mode": mode, "split": split, "micro_batches": micro_batches, "prefetch": True}
+    assert np.array_equal(global_batches(source, tmp_path / "case", ranks, 40, **options), expected)
+
+
+class Slow:
+    """A reader that reads no second micro-batch before it is let."""
+
+    hints: ClassVar = {}
+
+    def __init__(self):
+        self.began, self.goes_on, self.is_closed = threading.Event(), threading.Event(), False
+
+    def read(self, step, micro, windows):
+        if micro:
+            self.began.set()
+            assert self.goes_on.wait(LIMIT_S)
+        windows[:] = 10 * step + micro
+
+    def close(self):
+        self.is_closed = True
+
+
+def test_the_next_micro_batch_is_read_while_this_one_is_computed_with_and_what_is_exposed_is_recorded():
+    slow, noted, windows = Slow(), Noted(), np.zeros((2, 3), np.uint8)
+    reader = PrefetchReader(slow, 2, windows.shape, noted)
+    reader.read(0, 0, windows)
+    assert slow.began.wait(LIMIT_S)  # and the step goes on
+    assert windows.max() == 0
+    result = reader._reading.result
+    reader._reading.result = lambda: (slow.goes_on.set(), result())[1]  # nobody waits before
+    noted.said.clear()
+    reader.read(0, 1, windows)
+    assert windows.min() == 1
+    assert noted.said == [("waited", "read", True), ("done", "read", 6, True), ("submitted", "read", 6)]
+    reader.read(7, 0, windows)  # not what follows
+    assert windows.min() == 70
+    reader.close()
+    assert slow.is_closed
 
 
 @pytest.mark.parametrize("split", ["partition", "sample"])
@@ -184,8 +251,8 @@ def test_micro_batches_of_a_step_do_not_overwrite_each_other(source, tmp_path):
 def test_every_rank_knows_the_unigram_loss_of_the_whole_corpus(source, tmp_path, ranks):
     expected = unigram_nats(byte_counts([np.frombuffer(source.read_bytes(), np.uint8)]))
     data = Data(source=str(source))
-    given = run_ranks(ranks, lambda mesh: prepare(data, MODEL, Train(batch=3), mesh, tmp_path).unigram_nats)
-    assert given == [expected] * ranks
+    given = run_ranks(ranks, lambda mesh: prepare(data, MODEL, Train(batch=3), mesh, tmp_path).columns)
+    assert given == [{"loss_unigram": expected, "file_hints": None}] * ranks
 
 
 def test_ranks_that_see_different_files_are_refused(tmp_path):

@@ -46,7 +46,7 @@ def test_random_tokens_cover_the_vocabulary_and_targets_are_inputs_shifted_by_on
     assert np.array_equal(inputs[..., 1:], targets[..., :-1])
     assert inputs.dtype == targets.dtype == np.intp
     assert set(np.unique(inputs)) == set(range(GPT.vocabulary))
-    assert batches.unigram_nats is None
+    assert batches.columns == {}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

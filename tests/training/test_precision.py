@@ -264,7 +264,12 @@ def test_a_product_is_that_of_float32_rounded_once(dtype):
             {"reduce": "float32"},
             "reduction bucketed or all-reduce, or reduce wire would work",
         ),
-        ({"kind": "collectives"}, {"dp": 2}, {}, "collectives: it sends float32"),
+        (
+            {"kind": "collectives"},
+            {"dp": 2},
+            {"reduce": "float32"},
+            "it has no gradients; reduce wire would work",
+        ),
     ],
 )
 def test_what_is_not_computed_in_16_bits_is_refused_with_what_is(model, plan, precision, words):

@@ -10,28 +10,11 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter_ns
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple
 
 from pscale.nn.offload.chunks import whole_pages
 from pscale.nn.offload.scratch import Bytes, Scratch, Window
-
-Verb = Literal["read", "write"]
-
-
-class IoRecorder(Protocol):
-    """Records bytes when they are handed over, waits of the step, and when the thread moved them."""
-
-    def io_submitted(self, verb: Verb, size_bytes: int) -> None:
-        """Record that the thread is to move so much."""
-        ...
-
-    def io_waited(self, verb: Verb, enter: int, leave: int) -> None:
-        """Record that the step had to wait for it."""
-        ...
-
-    def io_done(self, verb: Verb, size_bytes: int, enter: int, leave: int) -> None:
-        """Record when the thread did it, some time ago."""
-        ...
+from pscale.runs.schema import IoRecorder, Verb
 
 
 class Transfer:

@@ -43,6 +43,8 @@ TOPICS: tuple[Topic, ...] = (
     variants.COMPRESSION,
     variants.PRECISION,
     variants.OFFLOAD,
+    variants.PREFETCH,
+    variants.HINTS,
     variants.SAVED,
     variants.OPTIMIZERS,
     problems.PROBLEMS,

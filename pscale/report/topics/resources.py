@@ -10,6 +10,7 @@ from pscale.analysis import text
 from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import grouped
+from pscale.analysis.network import USUAL
 from pscale.analysis.resources import by_kind
 from pscale.config.metrics import MEMORY_KINDS as KINDS
 from pscale.report.blocks import Topic, TopicFigure
@@ -20,8 +21,9 @@ from pscale.report.table import CASE, Column, Columns, Table, Value, Written, li
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_VERB = Column("verb", get=lambda each: each.verb.replace("_", "-"))
+_NUMBERS: Columns = ("op", Column("type", get="dtype"))
 _BANDWIDTHS: Columns = (
-    Column("verb", get=lambda each: each.verb.replace("_", "-")),
     "ranks",
     Column("size", get="message_bytes"),
     Column("time", get="call_s"),
@@ -42,8 +44,11 @@ _FAINT = 0.35  # of a bar that is only predicted
 def _bandwidths(findings: Findings) -> Iterator[Table]:
     """Yield, per axis, time and bandwidth of every verb and size, as OSU's benchmarks and nccl-tests do."""
     explain = ("message_bytes", "bus_bytes_per_s", "hidden")
-    for axis, found in grouped(findings.rows("bandwidths"), lambda each: each.axis).items():
-        yield from listed(f"Network performance on {axis} (per call)", found, _BANDWIDTHS, explain=explain)
+    rows = findings.rows("bandwidths")
+    usual = {(each.dtype, each.op or "sum") for each in rows} <= {(USUAL, "sum")}
+    columns = (_VERB, *(() if usual else _NUMBERS), *_BANDWIDTHS)
+    for axis, found in grouped(rows, lambda each: each.axis).items():
+        yield from listed(f"Network performance on {axis} (per call)", found, columns, explain=explain)
 
 
 def _threads(findings: Findings) -> Iterator[Table]:

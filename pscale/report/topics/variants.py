@@ -381,6 +381,23 @@ OFFLOAD = _topic(
     explain=("memory_bytes", "bytes_per_s", "stall_s"),
     caption="× none: relative to the same case without offload",
 )
+PREFETCH = _topic(
+    "prefetch",
+    "Samples read ahead",
+    "What reading the next micro-batch ahead hides, and what it costs.",
+    *("read_bytes", Column("reading", get="io_s"), Column("hidden", get="hidden_s")),
+    *(Column("exposed", get="stall_s"), Column("phase data", get="data_s")),
+    *(_STEP, _over("step", "× without")),
+    caption="reading: on a thread; hidden: of that, while the step goes on; exposed: the step waits for it; "
+    "× without: relative to the same case without prefetch",
+)
+HINTS = Topic(
+    name="hints",
+    title="Hints for MPI-IO",
+    lead="What the library says of `data.hints` when the file is open.",
+    tables=show("Hints for MPI-IO", "hints", (CASE, "hint", "asked", "used", "answer"), grouped=True),
+    files=("hints",),
+)
 SAVED = Topic(
     name="saved",
     title="Saved state",
