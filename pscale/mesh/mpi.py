@@ -310,6 +310,11 @@ def world_axis() -> Axis:
     return MpiAxis("world", MPI.COMM_WORLD, NullRecorder(), RequestQueue())
 
 
+def takes_threads() -> bool:
+    """Tell whether threads may call MPI at once."""
+    return bool(MPI.Query_thread() == MPI.THREAD_MULTIPLE)
+
+
 def nodes(comm: MPI.Intracomm) -> list[int]:
     """Return on which node each rank of `comm` is, numbered as they first appear; collective.
 

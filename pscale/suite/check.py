@@ -200,6 +200,9 @@ def _ghost_problems(case: Case) -> Iterator[Problem]:
         if asks:
             text = f"ghosts learn nothing to save, load or evaluate; leave train.{name} out"
             yield Problem(("train", name), f"{case.label}: {text}")
+    for name, asks in (("prefetch", case.data.prefetch), ("hints", case.data.hints)):
+        if asks:
+            yield Problem(("data", name), f"{case.label}: ghosts read no samples; leave data.{name} out")
     if case.timing.pace:
         text = "the pace is that of computing, and ghosts compute nothing; set timing.pace: false"
         yield Problem(("timing", "pace"), f"{case.label}: {text}")

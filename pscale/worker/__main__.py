@@ -81,6 +81,10 @@ def main(folder: Path) -> None:
 def run(spec: job.JobSpec, comm: mpi.Comm, library: dict[str, str], timeline: job.StartupTimes) -> None:
     """Run a case on the ranks of `comm` and leave its results in its folder; collective."""
     case, everyone, nodes = spec.case, cast("Any", comm), mpi.nodes(comm)
+    if case.data.prefetch and not mpi.takes_threads():
+        raise PscaleError(
+            "data.prefetch reads on a thread, and this MPI takes calls of one; set prefetch: false"
+        )
     use_kernels(case.launch.kernels, case.threads, narrow=is_16_bit(case.model.dtype))
     sizes = case.plan.sizes
     spans = grid.groups(sizes, (*GROUPS, tuple(sizes)) if case.timing.pace else GROUPS)
