@@ -92,10 +92,10 @@ class Collectives:
 
     def _take(self, axis: Axis) -> Arrays:
         shape = axis.size, self.message_bytes // self._dtype.itemsize // axis.size
-        arrays = Arrays(*(self.buffers.take_exchange(shape, self._dtype) for _ in range(2)), op=self._op)
-        for array in (arrays.whole, arrays.other):
+        whole, other = (self.buffers.take_exchange(shape, self._dtype) for _ in range(2))
+        for array in (whole, other):
             array.fill(0)  # reductions stay small, and pages are there
-        return arrays
+        return Arrays(whole, other, self._op)
 
 
 class Nothing:

@@ -200,7 +200,7 @@ def _ghost_problems(case: Case) -> Iterator[Problem]:
         if asks:
             text = f"ghosts learn nothing to save, load or evaluate; leave train.{name} out"
             yield Problem(("train", name), f"{case.label}: {text}")
-    for name, asks in (("prefetch", case.data.prefetch), ("hints", case.data.hints)):
+    for name, asks in (("prefetch", case.data.prefetch), ("hints", bool(case.data.hints))):
         if asks:
             yield Problem(("data", name), f"{case.label}: ghosts read no samples; leave data.{name} out")
     if case.timing.pace:
