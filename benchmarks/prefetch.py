@@ -57,7 +57,7 @@ timing: {{gemm_peak: false, overhead_steps: 0}}
 launch: {{time_limit: 5m{env}}}
 sweep: {{data.loading: [mpi-io, files], data.prefetch: [false, true]}}
 """
-COLUMNS = ("fetch_s", "hidden_s", "exposed_s", "data_s", "step_s")
+COLUMNS = ("io_s", "hidden_s", "stall_s", "data_s", "step_s")
 
 
 def measure(folder: Path, delay: int, ranks: int, repeat: int) -> None:
@@ -79,7 +79,7 @@ def measure(folder: Path, delay: int, ranks: int, repeat: int) -> None:
     said = subprocess.run(
         [*pscale, "report", run.parent, "--format", "json"], check=True, capture_output=True
     )
-    for row in json.loads(said.stdout)["prefetched"]:
+    for row in json.loads(said.stdout)["choices"]:
         times = "  ".join(f"{name[:-2]} {1e3 * (row[name] or 0):7.3f} ms" for name in COLUMNS)
         ratio, *bounds = (row[f"step_ratio{end}"] or 0 for end in ("", "_low", "_high"))
         answer = f"x {ratio:.3f} ({bounds[0]:.3f} to {bounds[1]:.3f}) {row['answer']}"
