@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pscale.config import Case, to_dict
-from pscale.launch.journal import Journal
+from pscale.runs.journal import Journal
 
 WRITES_RESULT = """for folder; do :; done
 echo '{"status": "ok", "reason": "", "columns": {"step_s": 21.95}}' > "$folder/result.json"

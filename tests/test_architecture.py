@@ -59,7 +59,7 @@ THIRD_PARTY = {
     "pydantic_core": {"suite"},
     "annotated_types": {"suite"},
     "yaml": {"suite"},
-    "psutil": {"launch", "worker"},
+    "psutil": {"launch", "runs", "worker"},
 }
 # What those that run on any mesh may import of it.
 PURE = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,7 @@ from pscale.config import Case
 from pscale.errors import ResultsError
 from pscale.launch.machine import Machine, Placement, place
 from pscale.parallel.schedule_timing import pipeline_bubble
+from pscale.runs.run_events import Ended
 from pscale.training.prediction import Prediction, free_bytes, fullest_rank, predict
 
 EMPTY_PROCESS_BYTES = 128 << 20  # of a rank before its model is built: Python, NumPy, MPI, Arrow, BLAS
@@ -100,13 +102,14 @@ class MemoryFit:
         }
 
 
-def refusals(
-    fits: Mapping[str, MemoryFit], no_blas: Mapping[str, str], *, starts_here: bool
-) -> dict[str, str]:
-    """Return why cases are not started, by their ids.
+def refusals(fits: Mapping[str, MemoryFit], *, starts_here: bool) -> dict[str, str]:
+    """Return why cases are not started, by their ids; raises PlanError if none can have its BLAS.
 
     A BLAS that is absent or files that find no room count only on the machine that starts the ranks.
     """
+    from pscale.launch.blas import absent  # it takes long to load
+
+    no_blas = absent([fit.case for fit in fits.values() if fit.is_known], os.environ) if starts_here else {}
     reasons = {
         case: fit.refusal or (starts_here and (no_blas.get(case) or fit.shortage)) or ""
         for case, fit in fits.items()
@@ -139,15 +142,15 @@ def _earlier(runs: Path, machine: Machine) -> dict[str, float]:
     here, found, failed = machine.summary(), dict[str, float](), dict[str, float]()
     paths = sorted(runs.glob("*/run.json"), reverse=True)[:_NEWEST]
     if paths:
-        from pscale.launch.journal import Journal  # it takes long to load
+        from pscale.runs.journal import Journal  # it takes long to load
     for path in paths:
         try:
             journal = Journal.open(path.parent)
             there = journal.document["provenance"].get("machine", {})
-            records = journal.records() if all(here[key] == there.get(key) for key in _SAME) else []
+            is_alike = all(here[key] == there.get(key) for key in _SAME)
+            ended = [*journal.ends().values()] if is_alike else []
         except (ResultsError, KeyError):
             continue
-        ended = [record for record in records if record["event"] == "ended"]
         found = _means(ended, ("ok",)) | found
         failed = _means(ended, _OVER) | failed
     return failed | found
@@ -157,11 +160,11 @@ _SAME = ("cpu_model", "cores")
 _OVER = ("failed", "invalid", "hung", "timeout")  # by themselves: others tell nothing of the next one
 
 
-def _means(ended: Sequence[Mapping[str, Any]], statuses: Sequence[str]) -> dict[str, float]:
+def _means(ended: Sequence[Ended], statuses: Sequence[str]) -> dict[str, float]:
     walls: dict[str, list[float]] = {}
-    for record in ended:
-        if record["status"] in statuses:
-            walls.setdefault(record["case"], []).append(record["wall_s"])
+    for end in ended:
+        if end.status in statuses:
+            walls.setdefault(end.case, []).append(end.wall_s)
     return {case: sum(times) / len(times) for case, times in walls.items()}
 
 

@@ -18,9 +18,9 @@ from pscale.config import Case, to_document
 from pscale.config.metrics import conversion
 from pscale.config.workload import IMPORTED, Printed, number, with_text
 from pscale.errors import UsageError
-from pscale.launch.journal import Journal
 from pscale.report.brief import Answer
 from pscale.runs import atomic_files
+from pscale.runs.journal import Journal
 from pscale.runs.run_events import Closed, Ended
 from pscale.runs.store import planned_columns, write_part
 from pscale.suite.derive import suite_text, unlimited

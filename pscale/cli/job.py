@@ -14,13 +14,13 @@ from pscale.cli.costs import memory_fits, refusals
 from pscale.cli.launches import Rounds, planned, settle
 from pscale.cli.workload_tables import watching
 from pscale.errors import INTERRUPTED, LaunchError, PscaleError
-from pscale.launch import blas, jobs, machine, runner
-from pscale.launch.journal import Journal
+from pscale.launch import jobs, machine, runner
 from pscale.launch.outcome import Outcome
 from pscale.launch.runner import CaseLaunch
 from pscale.launch.selection import select
 from pscale.launch.target import detect_site
 from pscale.runs import atomic_files
+from pscale.runs.journal import Journal
 from pscale.runs.run_events import Ended
 
 _RESERVE_S = 10.0  # before the end of the job
@@ -55,7 +55,6 @@ def _launch(journal: Journal, work_order: dict[str, Any]) -> None:
     tell(f"{site.reason}; started by {' '.join(launcher.opening)}")
     cases = {launch.case.id: launch.case for launch in todo}.values()
     fits = memory_fits(cases, nodes)
-    no_blas = blas.absent([case for case in cases if not case.workload.command], os.environ)
     own = {case for case, _ in mine}
     rounds = Rounds(journal, own) if journal.document.get("auto") else None
     turn = _Turn(journal, work_order["job"], time.monotonic() + work_order["time_limit_s"] - _RESERVE_S)
@@ -73,7 +72,7 @@ def _launch(journal: Journal, work_order: dict[str, Any]) -> None:
         launcher,
         nodes,
         settle=settled,
-        refused=refusals(fits, no_blas, starts_here=True),
+        refused=refusals(fits, starts_here=True),
         attempts=runner.ATTEMPTS_IN_JOBS,
         tell=tell,
         watching=watching(launcher),

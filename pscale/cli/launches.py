@@ -22,9 +22,9 @@ from pscale.cli.workload_tables import program_columns
 from pscale.config import Case, from_dict
 from pscale.config.case import UNCOUNTED
 from pscale.errors import ResultsError
-from pscale.launch.journal import Journal, writing_in
 from pscale.launch.outcome import Outcome
 from pscale.launch.runner import CaseLaunch, plan_launches
+from pscale.runs.journal import Journal, writing_in
 from pscale.runs.run_events import Ended, Enough
 from pscale.runs.store import launch_row, read_part, write_part
 
@@ -47,9 +47,8 @@ def needed(journal: Journal) -> str:
     return f"at least {count}" if document.get("auto") else str(count)
 
 
-def end_of(journal: Journal, record: Mapping[str, Any]) -> Ended:
-    """Return the end of a launch, given its record; older versions have the step time in its row alone."""
-    end = Ended.of(record)
+def with_step_time(journal: Journal, end: Ended) -> Ended:
+    """Return the end of a launch with its step time, which older versions have in its row alone."""
     if end.status == "ok" and end.step_s is None:
         with suppress(ResultsError):
             (row,) = read_part(journal.data, "cases", end.case, end.repeat).select(["step_s"]).to_pylist()
@@ -135,7 +134,7 @@ class Rounds:
                 if any((case, at - 1) not in ends for case in before):
                     return None
                 for case in before:
-                    self._ended[case][at - 1] = end_of(self._journal, ends[case, at - 1])
+                    self._ended[case][at - 1] = with_step_time(self._journal, ends[case, at - 1])
                 self._rounds.append(self._chosen(at) if before or at == 0 else ())
         return self._rounds[number]
 

@@ -205,7 +205,8 @@ def _events() -> Iterator[Sequence[str]]:
     for name, kind in KINDS.items():
         said = documentation(kind)
         yield f"`{name}`", "", inspect.getdoc(kind) or ""
-        yield from (("", f"`{each.name}`", said[each.name]) for each in dataclasses.fields(kind))
+        own = (each.name for each in dataclasses.fields(kind) if each.compare)  # the time is common to all
+        yield from (("", f"`{each}`", said[each]) for each in own)
 
 
 def _fields(path: tuple[str, ...]) -> Iterator[Sequence[str]]:

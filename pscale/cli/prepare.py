@@ -7,6 +7,7 @@ import secrets
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,6 @@ class PreparedSuite:
     repeats: int  # launches of each case; with `auto` the fewest
     auto: Auto | None
     fits: Mapping[str, MemoryFit]  # the memory that each case needs on the target, by the case's id
-    no_blas: Mapping[str, str]  # why cases that need another BLAS than there is are skipped, by id
 
     def document(self) -> dict[str, Any]:
         """Return what `run.json` says of a new run of this suite."""
@@ -62,16 +62,19 @@ class PreparedSuite:
             "provenance": {**provenance(), "machine": self.target.machine.summary()},
         }
 
+    @cached_property
     def refused(self) -> dict[str, str]:
-        """Return why cases are not started, by their ids."""
-        return refusals(self.fits, self.no_blas, starts_here=self.target.site.scheduler is None)
+        """Why cases are not started, by their ids; raises PlanError if none can have its BLAS."""
+        return refusals(self.fits, starts_here=self.target.site.scheduler is None)
 
     def check_blas(self) -> None:
         """Raise PlanError where NumPy would have another BLAS than a case needs; it is started to tell."""
         from pscale.launch.blas import check_requirements
 
-        trained = [case for case in self.cases if not case.workload.command]
-        check_requirements([case for case in trained if case.id not in self.no_blas], os.environ)
+        check_requirements(
+            [fit.case for case, fit in self.fits.items() if fit.is_known and case not in self.refused],
+            os.environ,
+        )
 
     def launcher(self, *, asks: bool = True) -> Launcher:
         """Find the launcher that all cases name; unless it `asks`, without starting any that they bring."""
@@ -107,14 +110,8 @@ def prepare(source: Path | Document, options: SuiteOptions, *, submits: bool = T
 
     Without `submits` the target is this machine, or the job around pscale, even if there is a scheduler.
     """
-    from pscale.launch import blas
-
     suite, site, target = load(source, options, submits=submits)
     expansion = expand(suite, target.machine.names(), options.only)
-    fits = memory_fits(expansion.cases, target.machine)
-    here = target.site.scheduler is None
-    trained = [case for case in expansion.cases if not case.workload.command]
-    no_blas = blas.absent(trained, os.environ) if here else {}
     return PreparedSuite(
         suite=suite,
         site=site,
@@ -123,6 +120,5 @@ def prepare(source: Path | Document, options: SuiteOptions, *, submits: bool = T
         expect=expansion.expect,
         repeats=suite.repeat,
         auto=suite.auto,
-        fits=fits,
-        no_blas=no_blas,
+        fits=memory_fits(expansion.cases, target.machine),
     )

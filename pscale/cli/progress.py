@@ -15,12 +15,12 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Column
 
 from pscale.analysis.stats import Estimate, Sample, base_of, ratio, work_ratio
-from pscale.analysis.text import duration, plural, rough
+from pscale.analysis.text import duration, duration_3, plural, rough
 from pscale.cli.launches import Rounds
 from pscale.config import Case
 from pscale.config.case import UNCOUNTED
 from pscale.launch.runner import CaseLaunch
-from pscale.runs.run_events import Ended
+from pscale.runs.run_events import Ended, Event, Launched
 from pscale.runs.step_counter import StepCounter
 
 STATUS_STYLES = {"ok": "green", "skipped": "yellow", **dict.fromkeys(UNCOUNTED, "green")}
@@ -109,10 +109,12 @@ def showing_share(what: str, console: Console) -> Iterator[Callable[[float], Non
         yield lambda share: bar.update(task, completed=share)
 
 
-def end_line(count: str, launch: CaseLaunch, status: str, figure: str) -> str:
-    """Return the line of a launch that has ended, in the markup of rich."""
-    style = STATUS_STYLES.get(status, "red")
-    return f"{count}  {escape(launch.case.label)} #{launch.repeat + 1}  [{style}]{status}[/{style}]  {figure}"
+def end_line(count: str, launch: CaseLaunch, end: Ended) -> str:
+    """Return the line of a launch that has ended, in the markup of rich: why, or what a step or all took."""
+    style, timed = STATUS_STYLES.get(end.status, "red"), launch.case.workload.timed
+    step = f"{duration(end.step_s)} a {timed}" if end.step_s else f"{duration_3(end.wall_s)} in all"
+    name = f"{escape(launch.case.label)} #{launch.repeat + 1}"
+    return f"{count}  {name}  [{style}]{end.status}[/{style}]  {escape(end.reason) or step}"
 
 
 class LaunchProgress:
@@ -145,13 +147,12 @@ class LaunchProgress:
         self.bar = _Bar(self._look, console)
         self.bar.add_task(suite, words="")
 
-    def __call__(self, record: Mapping[str, Any]) -> None:
-        """Take up what the journal notes."""
-        launch = self._launches.get((record.get("case", ""), record.get("repeat", -1)))
-        if launch and record["event"] == "launched":
-            self.started(launch)
-        elif launch and record["event"] == "ended":
-            self.ended(launch, Ended.of(record))
+    def __call__(self, event: Event) -> None:
+        """Take up what happens to the run."""
+        if isinstance(event, Launched) and event.key in self._launches:
+            self.started(self._launches[event.key])
+        elif isinstance(event, Ended) and event.key in self._launches:
+            self.ended(self._launches[event.key], event)
 
     def started(self, launch: CaseLaunch) -> None:
         """Name the launch that is about to start, and before the first say how long all will take."""
@@ -179,11 +180,9 @@ class LaunchProgress:
         self._done += self._known.costs[launch.case.id]
         self._now = self._analysed = None
         self._known.add(end)
-        noun = launch.case.workload.timed
-        figure = f"{duration(end.step_s)} a {noun}" if end.step_s else escape(end.reason)
         count = f"{self._ended:>{len(str(self._of))}}/{self._of}"
         reached = self._rounds.known(end.case) if self._rounds else ""
-        line = end_line(count, launch, end.status, figure) + (f"  ({reached})" if reached else "")
+        line = end_line(count, launch, end) + (f"  ({reached})" if reached else "")
         self._console.print(line, highlight=False, soft_wrap=True)
 
     def _look(self) -> dict[str, Any]:

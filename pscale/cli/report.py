@@ -17,7 +17,6 @@ from pscale.cli.console import new_console
 from pscale.cli.drawer import Drawer, is_worthwhile
 from pscale.errors import FAILED, INTERRUPTED, PscaleError, UsageError, writing
 from pscale.launch import isolated_process
-from pscale.launch.journal import Journal, writing_in
 from pscale.report.blocks import Topic
 from pscale.report.brief import FULL, Answer, Sources, card, print_answers
 from pscale.report.exports import render_json, write_csv
@@ -27,6 +26,7 @@ from pscale.report.page import FORMATS, PRINTED, draw_figures, write_all, write_
 from pscale.report.terminal import render_plots, render_terminal, render_topics
 from pscale.report.topics import TOPICS
 from pscale.report.topics.cases import EVIDENCE
+from pscale.runs.journal import Journal, writing_in
 from pscale.runs.store import compact
 from pscale.simulator.network import Network
 

@@ -7,20 +7,17 @@ import os
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
-from pscale.analysis.text import duration, duration_3
 from pscale.cli import tell
 from pscale.cli.console import new_console, say
 from pscale.cli.costs import expected_s
-from pscale.cli.launches import Rounds, end_of, needed, planned, settle
+from pscale.cli.launches import Rounds, needed, planned, settle, with_step_time
 from pscale.cli.options import HISTORY, Run, RunOptions, SuiteOptions
 from pscale.cli.prepare import PreparedSuite, prepare
 from pscale.cli.progress import STATUS_STYLES, Known, LaunchProgress, end_line
@@ -32,7 +29,6 @@ from pscale.launch.command import Command, command
 from pscale.launch.doctor import other_work, wait_until_idle
 from pscale.launch.job_manager import JobManager
 from pscale.launch.jobs import PlannedJob, open_jobs, plan_jobs
-from pscale.launch.journal import Journal, are_alike, key_of, newest_unfinished
 from pscale.launch.launcher import Launcher
 from pscale.launch.machine import Machine
 from pscale.launch.outcome import signal_name
@@ -41,7 +37,8 @@ from pscale.launch.selection import candidates
 from pscale.launch.workload import build
 from pscale.report.brief import FULL, Answer, print_answers
 from pscale.runs.atomic_files import to_json
-from pscale.runs.run_events import Closed, Opened, record_of
+from pscale.runs.journal import Journal, are_alike, newest_unfinished
+from pscale.runs.run_events import Closed, Ended, Event, Opened, record_of
 from pscale.runs.step_counter import counting
 from pscale.runs.store import compact
 
@@ -186,13 +183,13 @@ def _journal(suite: PreparedSuite, options: RunOptions, console: Console) -> Jou
 def _write_events(journal: Journal, path: Path, console: Console) -> None:
     """Add a line of JSON for each event of a run to a file; one that fails later ends no run."""
 
-    def write(record: Mapping[str, Any]) -> None:
+    def write(event: Event) -> None:
         with nullcontext(sys.stdout) if path == _STDOUT else path.open("a", encoding="utf-8") as file:
-            print(to_json({"run": journal.name, **record}, indent=None), file=file, flush=True)
+            print(to_json({"run": journal.name, **record_of(event)}, indent=None), file=file, flush=True)
 
-    def observe(record: Mapping[str, Any]) -> None:
+    def observe(event: Event) -> None:
         try:
-            write(record)
+            write(event)
         except OSError as error:
             say(console, f"pscale: --events: cannot write {path}: {error.strerror}; the run goes on")
             journal.ignore(observe)
@@ -208,7 +205,7 @@ def _write_events(journal: Journal, path: Path, console: Console) -> None:
         ended=len(journal.finished()),
     )
     with writing(path, UsageError):
-        write(record_of(opened))
+        write(opened)
     journal.observe(observe)
 
 
@@ -252,7 +249,7 @@ def _reported(journal: Journal, options: RunOptions, console: Console, answers: 
     if not options.report:
         say(console, f"report it with: pscale report '{journal.folder}'")
         journal.note(Closed())
-        return 0 if journal.statuses() <= _FINE else FAILED
+        return 0 if {end.status for end in journal.ends().values()} <= _FINE else FAILED
     answer = isolated_process.run(REPORTER, journal.folder, _SMALL)
     if answer.out:
         answers.append(Answer.read(json.loads(answer.out)))
@@ -268,7 +265,6 @@ def _reported(journal: Journal, options: RunOptions, console: Console, answers: 
 
 def _launch(journal: Journal, suite: PreparedSuite, launcher: Launcher, console: Console) -> None:
     """Run what is left of the suite, with a bar that knows how long the cases should take."""
-    here = suite.target.machine
     most = suite.auto.most if suite.auto else suite.repeats
     rounds = Rounds(journal) if suite.auto else None
     finished = journal.ends()
@@ -286,12 +282,12 @@ def _launch(journal: Journal, suite: PreparedSuite, launcher: Launcher, console:
                 journal,
                 todo,
                 launcher,
-                here,
+                suite.target.machine,
                 settle=partial(settle, journal, suite.fits, analysed=progress.analysed),
-                refused=suite.refused(),
+                refused=suite.refused,
                 wanted=rounds.wanted if rounds else lambda _: True,
                 attempts=runner.ATTEMPTS_IN_JOBS if suite.target.site.allocation else 1,
-                tell=lambda text: say(console, text),
+                tell=partial(say, console),
                 counter=counter,
                 watching=watching(launcher),
             )
@@ -305,8 +301,8 @@ def _known(suite: PreparedSuite, journal: Journal) -> Known:
     known = Known(
         flops=flops, costs=expected_s(suite.fits.values(), suite.target.machine, journal.folder.parent)
     )
-    for record in journal.ends().values():
-        known.add(end_of(journal, record))
+    for end in journal.ends().values():
+        known.add(with_step_time(journal, end))
     return known
 
 
@@ -320,7 +316,7 @@ def manager_of(suite: PreparedSuite, journal: Journal, console: Console) -> JobM
     return JobManager(
         journal=journal,
         todo=planned(journal),
-        refused=suite.refused(),
+        refused=suite.refused,
         scheduler=scheduler,
         machine=target.machine,
         max_time_s=target.max_time_s,
@@ -352,18 +348,11 @@ class _EndedLaunches:
         self._count, self._needed = len(manager.journal.finished()), needed(manager.journal)
         manager.journal.observe(self)
 
-    def __call__(self, record: Mapping[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         """Print what has ended: how long a step took, or the launch where it has no step time."""
-        if record["event"] == "ended" and (launch := self._launches.get(key_of(record))):
+        if isinstance(event, Ended) and (launch := self._launches.get(event.key)):
             self._count += 1
-            step_s, wall_s = record.get("step_s"), record["wall_s"]
-            figure = (
-                f"{duration(step_s)} a {launch.case.workload.timed}"
-                if step_s
-                else f"{duration_3(wall_s)} in all"
-            )
-            said = escape(record["reason"]) or figure
-            line = end_line(f"{self._count}/{self._needed}", launch, record["status"], said)
+            line = end_line(f"{self._count}/{self._needed}", launch, event)
             self._console.print(line, highlight=False)
 
     def findings(self, manager: JobManager) -> str:

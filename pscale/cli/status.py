@@ -24,10 +24,11 @@ from pscale.config.case import UNCOUNTED
 from pscale.errors import FAILED, LaunchError, ResultsError
 from pscale.launch.job_manager import POLL_S
 from pscale.launch.jobs import SubmittedJob, ending_of, jobs_of, open_jobs
-from pscale.launch.journal import Journal, key_of
-from pscale.launch.scheduler import SCHEDULERS, Scheduler
+from pscale.launch.scheduler import BY_NAME, Scheduler
 from pscale.launch.scheduler.base import JobStatus, UnsureError
 from pscale.runs.atomic_files import to_json
+from pscale.runs.journal import Journal
+from pscale.runs.run_events import Ended, Launched
 from pscale.runs.run_folders import run_folder
 
 if TYPE_CHECKING:
@@ -52,16 +53,16 @@ class RunState:
     def document(self) -> dict[str, Any]:
         """Return the state for JSON."""
         journal = self.journal
-        finished = journal.is_finished()  # before the records: if so, they have every end
-        records = journal.records()
-        ended = {key_of(record): record for record in records if record["event"] == "ended"}
-        begun = {key_of(record) for record in records if record["event"] == "launched"}
+        finished = journal.is_finished()  # before the events: if so, they have every end
+        events = journal.events()
+        ended = {event.key: event for event in events if isinstance(event, Ended)}
+        begun = {event.key for event in events if isinstance(event, Launched)}
         labels = {case["id"]: case.get("label", case["id"]) for case in journal.document["cases"]}
         return {
             "run": str(journal.folder),
             "launches": len(labels) * journal.document["repeats"],
             "until_precise": journal.document.get("auto") is not None,
-            "ended": dict(Counter(record["status"] for record in ended.values())),
+            "ended": dict(Counter(event.status for event in ended.values())),
             "stopped": self._is_stopped(),
             "under_way": sorted(
                 f"{labels.get(case, case)} #{repeat + 1}" for case, repeat in begun - ended.keys()
@@ -143,8 +144,7 @@ def cancel(options: Cancel) -> None:
 
 
 def _scheduler(journal: Journal) -> Scheduler | None:
-    name = journal.document.get("scheduler")
-    return next((each for each in SCHEDULERS if each.name == name), None)
+    return BY_NAME.get(journal.document.get("scheduler") or "")
 
 
 def _state(journal: Journal) -> RunState:

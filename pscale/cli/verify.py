@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,11 +22,12 @@ from pscale.config.case import NARROW
 from pscale.config.training import ROUNDINGS, is_16_bit
 from pscale.errors import FAILED, UsageError
 from pscale.launch import runner
-from pscale.launch.journal import Journal
 from pscale.launch.outcome import Outcome
 from pscale.launch.runner import CaseLaunch
+from pscale.runs import atomic_files
 from pscale.runs.atomic_files import to_json
-from pscale.runs.run_events import Ended
+from pscale.runs.journal import Journal
+from pscale.runs.run_events import Ended, Event, Launched
 
 STEPS, EPSILON, SCALE = 10, 1e-6, 2.0**10
 _HEADING = (
@@ -73,10 +73,8 @@ def verify(options: Verify) -> int:
             f"{path} has a workload: only pscale's own trainer has a serial program to compare with"
         )
     cases = [proof(case) for case in suite.cases]
-    proofs = {case.id: proved.id for case, proved in zip(suite.cases, cases, strict=True)}
-    no_blas = {proofs[case]: reason for case, reason in suite.no_blas.items()}
     fits = memory_fits(cases, suite.target.machine)
-    suite = replace(suite, cases=cases, repeats=1, auto=None, fits=fits, no_blas=no_blas)
+    suite = replace(suite, cases=cases, repeats=1, auto=None, fits=fits)
     launcher = suite.launcher()
     journal = Journal.create(options.reports / "verify", suite.suite.name, suite.document())
     verdicts: list[Verdict] = []
@@ -84,9 +82,9 @@ def verify(options: Verify) -> int:
 
     labels = {case.id: case.label for case in cases}
 
-    def show(record: Mapping[str, Any]) -> None:
-        if record["event"] == "launched":
-            console.print(f"[dim]verifying {escape(labels[record['case']])} …[/dim]")
+    def show(event: Event) -> None:
+        if isinstance(event, Launched):
+            console.print(f"[dim]verifying {escape(labels[event.case])} …[/dim]")
 
     def settle(launch: CaseLaunch, outcome: Outcome) -> Ended:
         verdicts.append(_verdict(journal, launch, outcome))
@@ -94,8 +92,8 @@ def verify(options: Verify) -> int:
 
     journal.observe(show)
     todo = [CaseLaunch(case=case, repeat=0, index=index) for index, case in enumerate(cases)]
-    refused = suite.refused()
-    runner.run(journal, todo, launcher, suite.target.machine, settle=settle, task="verify", refused=refused)
+    here, refused = suite.target.machine, suite.refused
+    runner.run(journal, todo, launcher, here, settle=settle, task="verify", refused=refused)
     if as_json:
         print(to_json(verdicts))
     else:
@@ -157,7 +155,7 @@ def _verdict(journal: Journal, launch: CaseLaunch, outcome: Outcome) -> Verdict:
     if outcome.status != "ok":
         return {**verdict, "passed": False, "reason": outcome.reason, "errors": {}}
     path = journal.case_folder(launch.key) / "result.json"
-    result = json.loads(path.read_text(encoding="utf-8"))["verified"]
+    result = atomic_files.read_json(path)["verified"]
     why = "" if result["passed"] else reason(result)
     return {**verdict, **result, "totals": totals(result), "reason": why}
 

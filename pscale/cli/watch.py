@@ -7,8 +7,8 @@ import json
 import os
 import shutil
 import signal
-import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,25 +23,25 @@ from pscale.cli.run import published, tell_briefly
 from pscale.cli.workload_tables import NOTES, library_of_command, observer_of, read_of, sibling_launcher
 from pscale.config import Case, Launch, Plan, to_dict
 from pscale.config.workload_command import why_nested
-from pscale.errors import FAILED, INTERRUPTED, PscaleError, ResultsError, UsageError
+from pscale.errors import FAILED, INTERRUPTED, LaunchError, PscaleError, ResultsError, UsageError
 from pscale.launch import local
 from pscale.launch.command import command
-from pscale.launch.journal import Journal, writing_in
 from pscale.launch.launcher import Launcher
 from pscale.launch.outcome import Outcome, Verdict, cause, signal_name
 from pscale.launch.provenance import provenance
-from pscale.launch.runner import signals_as_interrupts
+from pscale.launch.runner import CaseLaunch, measure, skipped
 from pscale.launch.selection import check_hosts, select
 from pscale.launch.target import Target, find_target
 from pscale.report.brief import Answer
 from pscale.runs import atomic_files
+from pscale.runs.journal import Journal, writing_in
 from pscale.runs.launch_folder import LaunchFolder
-from pscale.runs.run_events import Ended
+from pscale.runs.run_events import Ended, Launched
 from pscale.runs.run_folders import run_folder
 from pscale.runs.store import OF_CASE, program_row, write_columns, write_part
 from pscale.watch.notes import FACTS, Recorded, read
 from pscale.watch.preload import FOLDER, preload_words, sibling_library
-from pscale.watch.tables import RecordTables, record_tables
+from pscale.watch.tables import record_tables
 
 _ENDING = {signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV}
 _NEVER_S = 10.0 * 365 * 24 * 3600
@@ -89,43 +89,53 @@ def _watch(words: Sequence[str], options: WatchOptions) -> int:
     launch = replace(asked, oversubscribe=options.ranks * options.threads > cores)
     case = case_of(_name(words), options.ranks, threads=options.threads, launch=launch)
     job = prepared(case, words, options.reports, target)
-    notes, outcome = job.folder / NOTES, None
-    try:
+    notes, outcomes = job.folder / NOTES, list[Outcome]()
+
+    def start(_: CaseLaunch) -> Outcome:
         notes.mkdir(parents=True)
         if target.machine.hosts:
             check_hosts(launcher, target.machine, asked, notes)
-        started = command(
-            case,
-            launcher,
-            (*preload_words(library, os.environ), f"{FOLDER}={notes}", *argv),
-            target.machine,
-            environ=os.environ,
-            root=os.geteuid() == 0,
-        )
-        with signals_as_interrupts():
-            outcome = local.launch(
-                started,
-                job.folder,
-                limit_s,
-                observer=observer_of(notes, hang_after_s),
-                judged=partial(_verdict, launcher),
-                shows=True,
-            )
-        recorded = read_of(notes, options.ranks)
+        recorder = (*preload_words(library, os.environ), f"{FOLDER}={notes}")
+        root = os.geteuid() == 0
+        started = command(case, launcher, (*recorder, *argv), target.machine, environ=os.environ, root=root)
+        job.journal.note(Launched(case=job.key, repeat=0, order=0))
+        observer, judged = observer_of(notes, hang_after_s), partial(_verdict, launcher)
+        ended = local.launch(started, job.folder, limit_s, observer=observer, judged=judged, shows=True)
+        outcomes.append(ended)
+        return ended
+
+    try:
+        warnings = _measure(job, start, lambda: read_of(notes, options.ranks))
     except (PscaleError, KeyboardInterrupt) as error:
+        outcome = outcomes[0] if outcomes else None
         job.journal.check_place()
-        _write_failure(job, outcome, str(error) or "interrupted")
+        with suppress(LaunchError):  # of the error it is told
+            _write_failure(job, outcome, str(error) or "interrupted")
         if outcome is None or isinstance(error, KeyboardInterrupt):
             raise
         fail(". ".join(filter(None, (_ending(outcome), "" if _lacks_ranks(outcome) else str(error)))))
         return _exit_code(outcome, 0 if isinstance(error, ResultsError) else error.exit_code)
     try:
-        job.journal.check_place()
-        code = _report(job, recorded, outcome, reported=options.report)
+        code = _report(job, warnings, reported=options.report)
     except PscaleError as error:  # of the report: the program has done what it does
         fail(str(error))
         code = 0
-    return _exit_code(outcome, code if code == INTERRUPTED else 0)
+    return _exit_code(outcomes[0], code if code == INTERRUPTED else 0)
+
+
+def _measure(
+    job: Watch, start: Callable[[CaseLaunch], Outcome], recorded: Callable[[], Recorded]
+) -> list[str]:
+    """Measure the one launch of a run; return what its document warns of."""
+    warnings: list[str] = []
+
+    def settle(_: CaseLaunch, outcome: Outcome) -> Ended:
+        with showing_share("analysing the record", new_console(stderr=True)) as progressed:
+            warnings.extend(write(job, recorded(), outcome, progressed))
+        return Ended(case=job.key, repeat=0, status="ok", reason="", wall_s=outcome.wall_s)
+
+    measure(job.journal, [CaseLaunch(case=job.case, repeat=0, index=0)], start, settle=settle)
+    return warnings
 
 
 def _read_notes(named: Path, reports: Path, *, reported: bool) -> int:
@@ -134,8 +144,8 @@ def _read_notes(named: Path, reports: Path, *, reported: bool) -> int:
     case = case_of(named.absolute().name, len(recorded.facts))
     target = find_target(Launch(), os.environ, submits=False)
     job = prepared(case, [str(named)], reports, target)
-    outcome = Outcome(status="ok", reason="", wall_s=0.0, exit_code=0, started_unix_s=time.time())
-    return _report(job, recorded, outcome, reported=reported)
+    outcome = replace(skipped(""), status="ok")
+    return _report(job, _measure(job, lambda _: outcome, lambda: recorded), reported=reported)
 
 
 def _record(named: Path, reports: Path) -> Path:
@@ -208,11 +218,9 @@ def _identity(words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _report(job: Watch, recorded: Recorded, outcome: Outcome, *, reported: bool) -> int:
-    """Write the tables of a run and report it."""
+def _report(job: Watch, warnings: Sequence[str], *, reported: bool) -> int:
+    """Report a run and what its document warns of."""
     console = new_console(stderr=True)
-    with showing_share("analysing the record", console) as progressed:
-        warnings = write(job, recorded, outcome, progressed)
     answers: list[Answer] = []
     code = published(job.journal, RunOptions(reports=job.folder, report=reported), console, answers)
     tell_briefly(answers)
@@ -244,18 +252,11 @@ def _verdict(launcher: Launcher, folder: LaunchFolder, number: int) -> Verdict:
 
 def _write_failure(job: Watch, outcome: Outcome | None, reason: str) -> None:
     """Write the row of a launch of which nothing was recorded, so that its run is not pending for ever."""
-    status = outcome.status if outcome and outcome.status != "ok" else "failed"
-    wall_s = outcome.wall_s if outcome else 0.0
-    ended = {
-        "launch_index": 0,
-        "status": status,
-        "reason": f"{outcome.reason}; {reason}" if outcome and outcome.reason else reason,
-        "wall_s": wall_s,
-        "started_unix_s": outcome.started_unix_s if outcome else time.time(),
-    }
+    ended = outcome or skipped("")
+    status = ended.status if ended.status not in ("ok", "skipped") else "failed"
     with writing_in(job.journal.folder):
-        write_part(job.journal.data, "cases", job.key, 0, [{**program_row(job.case), **ended}])
-    job.journal.note(Ended(case=job.key, repeat=0, status=status, reason=reason, wall_s=wall_s))
+        _write_row(job, ended, status=status, reason=f"{ended.reason}; {reason}".removeprefix("; "))
+    job.journal.note(Ended(case=job.key, repeat=0, status=status, reason=reason, wall_s=ended.wall_s))
 
 
 def write(
@@ -274,23 +275,15 @@ def write(
         atomic_files.write(job.journal.folder / "run.json", json.dumps(document, indent=1))
         for name, columns in found.tables.items():
             write_columns(job.journal.data, name, job.key, 0, columns)
-        write_part(job.journal.data, "cases", job.key, 0, [_row(job.case, found, outcome)])
-    job.journal.note(Ended(case=job.key, repeat=0, status="ok", reason="", wall_s=outcome.wall_s))
+        library = json.dumps({"mpi": {"library": found.library}})
+        _write_row(job, outcome, **found.columns, status="ok", reason="", provenance=library)
     return warnings
 
 
-def _row(case: Case, found: RecordTables, outcome: Outcome) -> dict[str, Any]:
-    """Return the row of `cases`: nothing of what only a training has."""
-    return {
-        **program_row(case),
-        "launch_index": 0,
-        **found.columns,
-        "status": "ok",
-        "reason": "",
-        "wall_s": outcome.wall_s,
-        "started_unix_s": outcome.started_unix_s,
-        "provenance": json.dumps({"mpi": {"library": found.library}}),
-    }
+def _write_row(job: Watch, outcome: Outcome, **columns: Any) -> None:
+    """Write the row of `cases`: nothing of what only a training has."""
+    known = {"launch_index": 0, "wall_s": outcome.wall_s, "started_unix_s": outcome.started_unix_s}
+    write_part(job.journal.data, "cases", job.key, 0, [{**program_row(job.case), **known, **columns}])
 
 
 def _ending(outcome: Outcome) -> str:

@@ -15,13 +15,13 @@ from pscale.config import Case, Launch
 from pscale.config.workload import WALL
 from pscale.config.workload_command import WRITE_ALONE, arguments, innermost, is_launcher
 from pscale.errors import LaunchError, ResultsError
-from pscale.launch.journal import Journal
 from pscale.launch.launcher import Launcher
 from pscale.launch.local import Observer
 from pscale.launch.outcome import Outcome, Reading
 from pscale.launch.runner import CaseLaunch
 from pscale.launch.workload import Watching
 from pscale.runs.host import as_ranges
+from pscale.runs.journal import Journal
 from pscale.runs.launch_folder import LaunchFolder
 from pscale.runs.step_time import step_time_of
 from pscale.runs.store import write_columns, write_part

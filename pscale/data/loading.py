@@ -5,8 +5,6 @@ Readers do in every step what their name says; what they need before is made whe
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from pscale.data.corpus import Corpus
 from pscale.data.placement import Placement
 from pscale.errors import PscaleError
 from pscale.mesh.axis import NO_HINTS, Array, Axis, Mesh, ParallelFile
+from pscale.runs import atomic_files
 from pscale.runs.schema import IoRecorder
 
 FROM_FILES = ("mpi-io", "files")  # ways of loading that read in every step
@@ -235,17 +234,10 @@ def _copy(held: Array, offsets: Array, windows: Array) -> None:
 
 
 def _write(path: Path, corpus: Corpus, start: int, stop: int) -> None:
-    """Write a part of the corpus under a temporary name, then rename it."""
-    temporary: Path | None = None
+    """Write a part of the corpus: all of it, or nothing."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f"{path.name}.", delete=False) as file:
-            temporary = Path(file.name)
-            for block in corpus.blocks(start, stop):
-                file.write(block.data)
-        os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older file
+        with atomic_files.replacing(path, synced=False) as file:
+            file.writelines(block.data for block in corpus.blocks(start, stop))
     except OSError as error:
         raise PscaleError(f"cannot write the data to {str(path)!r}: {error.strerror}") from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)  # still there only where writing failed

@@ -24,13 +24,13 @@ from pscale.errors import LaunchError, UsageError
 from pscale.launch import isolated_process, selection
 from pscale.launch.blas import probe as probe_blas
 from pscale.launch.command import Command
-from pscale.launch.journal import try_lock
 from pscale.launch.launcher import Launcher, find
 from pscale.launch.local import SHARED_MEMORY, shared_segments, unused_segments
 from pscale.launch.machine import Machine, affinity, inspect
 from pscale.launch.scheduler import is_replaced
 from pscale.launch.selection import PROBE, check_hosts, probe, worlds
 from pscale.launch.target import detect_site, find_target
+from pscale.runs.journal import try_lock
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -350,7 +350,7 @@ def mpi(machine: Machine, choice: str) -> Iterator[Finding]:
 
 
 def host_findings(asked: Launch, reports: Path) -> Iterator[Finding]:
-    """Start a rank on each of the user's host_findings."""
+    """Start a rank on each of the user's hosts."""
     try:
         machine = find_target(asked, os.environ).machine
         named = ", ".join(f"{host}:{cores}" for host, cores in machine.hosts.items())

@@ -23,7 +23,6 @@ from pscale.launch.jobs import (
     open_jobs,
     plan_jobs,
 )
-from pscale.launch.journal import UNLOCKED, Journal
 from pscale.launch.machine import Machine
 from pscale.launch.runner import CaseLaunch, Settle, ended, skipped
 from pscale.launch.scheduler.base import (
@@ -34,6 +33,7 @@ from pscale.launch.scheduler.base import (
     Scheduler,
     UnsureError,
 )
+from pscale.runs.journal import UNLOCKED, Journal
 from pscale.runs.run_events import Key, Settled, Submitted, Submitting, Withdrawn
 
 POLL_S = 30.0

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import cast, get_args
 
 from pscale.launch import workload
-from pscale.launch.journal import Journal, key_of, writing_in
 from pscale.launch.machine import Machine, Placement, place
 from pscale.launch.outcome import Outcome, Status, tail
 from pscale.launch.runner import CaseLaunch
 from pscale.launch.scheduler import SCHEDULERS
 from pscale.launch.scheduler.base import EXIT, Ending, JobHandle, JobRequest, JobSize, JobStatus
 from pscale.runs import atomic_files
-from pscale.runs.run_events import Key
+from pscale.runs.journal import Journal, writing_in
+from pscale.runs.run_events import Key, Launched, Settled, Submitted, Submitting, Withdrawn
 
 WORK_ORDER, SCRIPT, FAILURE = "job.json", "script.sh", "failure.txt"  # files in a job's folder
 _PROGRAM = "pscale.cli.job"
@@ -126,17 +126,17 @@ def branch(number: int) -> str:
 def jobs_of(journal: Journal) -> list[SubmittedJob]:
     """Return all jobs of a run, oldest first; one that was never submitted has the ending "withdrawn"."""
     jobs: dict[int, SubmittedJob] = {}
-    for record in journal.branch("").own_records():
-        match record:
-            case {"event": "submitting", "job": number, "name": name, "launches": launches}:
-                jobs[number] = SubmittedJob(number=number, name=name, keys=_keys(launches))
-            case {"event": "submitted", "job": number} if number in jobs:
-                jobs[number] = replace(jobs[number], id=record["id"])
-            case {"event": "withdrawn", "job": number} if number in jobs:
-                jobs[number] = replace(jobs[number], ending="withdrawn", note=record["note"])
-            case {"event": "settled", "job": number} if number in jobs:
-                ending, note, failed = record["ending"], record["note"], _keys(record["charged"])
-                jobs[number] = replace(jobs[number], ending=ending, note=note, failed=failed)
+    for event in journal.branch("").own_events():
+        match event:
+            case Submitting(job=number):
+                jobs[number] = SubmittedJob(number=number, name=event.name, keys=_keys(event.launches))
+            case Submitted(job=number) if number in jobs:
+                jobs[number] = replace(jobs[number], id=event.id)
+            case Withdrawn(job=number) if number in jobs:
+                jobs[number] = replace(jobs[number], ending="withdrawn", note=event.note)
+            case Settled(job=number) if number in jobs:
+                ending, failed = event.ending, _keys(event.charged)
+                jobs[number] = replace(jobs[number], ending=ending, note=event.note, failed=failed)
     return list(jobs.values())
 
 
@@ -244,8 +244,8 @@ def decide(
     Tried again are launches that a failed, preempted, lost or vanished job had started, and those that a job
     did not reach before its time limit. A job that has started none is a failed attempt of all its launches.
     """
-    records = journal.branch(job.branch).own_records()
-    begun = {key_of(record): float(record["unix_s"]) for record in records if record["event"] == "launched"}
+    events = journal.branch(job.branch).own_events()
+    begun = {event.key: event.unix_s for event in events if isinstance(event, Launched)}
     left = journal.left(job.keys)
     if not left:
         return Decision(ending=ending, note=note)

@@ -37,9 +37,7 @@ class Launcher:
     """A command that starts MPI processes."""
 
     path: str
-    flavour: (
-        str  # "mpich", "openmpi", "intel", or the name of a scheduler's launcher; empty: it was not asked
-    )
+    flavour: str  # "mpich", "openmpi", "intel", or a scheduler's launcher; empty: it was not asked
     version: str
     arguments: tuple[str, ...] = ()  # what follows the program
 

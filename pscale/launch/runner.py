@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import Literal
@@ -21,11 +21,11 @@ from pscale.config import Case, to_dict, workload_command
 from pscale.errors import LaunchError
 from pscale.launch import local, selection, workload
 from pscale.launch.command import Command, command
-from pscale.launch.journal import UNLOCKED, Journal, writing_in
 from pscale.launch.launcher import Launcher
 from pscale.launch.machine import Machine
 from pscale.launch.outcome import STDERR, Outcome, Verdict
-from pscale.launch.workload import Builds, Watching
+from pscale.launch.workload import Watching
+from pscale.runs.journal import UNLOCKED, Journal, writing_in
 from pscale.runs.launch_folder import LaunchFolder
 from pscale.runs.run_events import Checked, Ended, Key, Launched
 from pscale.runs.step_counter import StepCounter
@@ -69,6 +69,38 @@ def plan_launches(cases: Sequence[Case], repeats: int, seed: int) -> list[CaseLa
     return [CaseLaunch(case=case, repeat=repeat, index=index) for index, (case, repeat) in enumerate(rounds)]
 
 
+def measure(
+    journal: Journal,
+    todo: Sequence[CaseLaunch],
+    start: Callable[[CaseLaunch], Outcome],
+    *,
+    settle: Settle,
+    refused: Mapping[str, str] = NOTHING,
+    wanted: Callable[[CaseLaunch], bool] = lambda _: True,
+    tell: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Start the launches of `todo` that have not ended yet, and are `wanted` when their turn comes.
+
+    Cases in `refused` are skipped, for the reason given there. Only once `settle` has written the row the end
+    is noted, so that a launch killed between the two is repeated rather than lost. Raises LaunchError when
+    the disk is full, and KeyboardInterrupt, also for SIGTERM and a lost terminal, once the current launch is
+    ended; those that have ended are kept.
+    """
+    with journal.locked() as alone, signals_as_interrupts():
+        if not alone:
+            tell(UNLOCKED)
+        for key in journal.interrupted():  # pscale was killed and its processes live on
+            local.end(local.tag(journal.case_folder(key)))
+        finished = journal.finished()
+        for launch in todo:
+            if launch.key not in finished and wanted(launch):
+                reason = refused.get(launch.case.id)
+                outcome = skipped(reason) if reason else start(launch)
+                with writing_in(journal.folder):  # it may be gone
+                    journal.check_place()
+                journal.note(settle(launch, outcome))
+
+
 def run(
     journal: Journal,
     todo: Sequence[CaseLaunch],
@@ -84,17 +116,12 @@ def run(
     counter: StepCounter | None = None,
     watching: Watching | None = None,
 ) -> None:
-    """Start the launches of `todo` that have not ended yet, and are `wanted` when their turn comes.
+    """Measure launches of the trainer and of workloads, started by `launcher`; for the rest see `measure`.
 
-    Cases in `refused` are skipped, for the reason given there. Workloads that ask for it are watched by
-    `watching`; the first rank counts its steps in `counter`, each launch from 0. A launch whose ranks never
-    met is tried again, `attempts` times in all: networks and nodes fail for a moment. One that fails later is
-    not: it would fail again, or hide that it can.
-
-    Only once `settle` has written the row the end is noted, so that a launch killed between the two is
-    repeated rather than lost. Raises PlanError or LaunchError before anything starts if some launch cannot be
-    started, LaunchError when the disk is full, and KeyboardInterrupt, also for SIGTERM and a lost terminal,
-    once the current launch is ended; those that have ended are kept.
+    Workloads that ask for it are watched by `watching`; the first rank counts its steps in `counter`, each
+    launch from 0. A launch whose ranks never met is tried again, `attempts` times in all: networks and nodes
+    fail for a moment. One that fails later is not: it would fail again, or hide that it can. Raises PlanError
+    or LaunchError before anything starts if some launch cannot be started.
     """
     starters = {}
     for case in {launch.case.id: launch.case for launch in todo}.values():
@@ -104,27 +131,21 @@ def run(
         starters[case.id] = _Starter(
             base=base, machine=machine, task=task, attempts=attempts, counter=counter, watching=watching
         )
-    with journal.locked() as alone, signals_as_interrupts():
-        if not alone:
-            tell(UNLOCKED)
-        if machine.hosts and todo:
+    builds = workload.builds_of(journal)
+    check = _RankCheck(journal, [launch.case for launch in todo], starters, tell)
+
+    @cache
+    def check_hosts() -> None:
+        if machine.hosts:
             selection.check_hosts(launcher, machine, todo[0].case.launch, journal.folder)
-        for key in journal.interrupted():  # pscale was killed and its processes live on
-            local.end(local.tag(journal.case_folder(key)))
-        finished = journal.finished()
-        builds = Builds(journal)
-        check = _RankCheck(journal, [launch.case for launch in todo], starters, tell)
-        for launch in todo:
-            if launch.key not in finished and wanted(launch):
-                if reason := refused.get(launch.case.id):
-                    outcome = skipped(reason)
-                elif reason := builds.why_not(launch.case) or check(launch.case):
-                    outcome = replace(skipped(reason), status="failed")
-                else:
-                    outcome = starters[launch.case.id](journal, launch)
-                with writing_in(journal.folder):  # it may be gone
-                    journal.check_place()
-                journal.note(settle(launch, outcome))
+
+    def start(launch: CaseLaunch) -> Outcome:
+        check_hosts()
+        if reason := workload.why_not_built(launch.case, builds.get(launch.case.id)) or check(launch.case):
+            return replace(skipped(reason), status="failed")
+        return starters[launch.case.id](journal, launch)
+
+    measure(journal, todo, start, settle=settle, refused=refused, wanted=wanted, tell=tell)
 
 
 def skipped(reason: str) -> Outcome:
@@ -144,8 +165,8 @@ class _RankCheck:
     ):
         self._journal, self._starters, self._tell = journal, starters, tell
         self._cases = [case for case in cases if workload.is_checked(case)]
-        events = journal.records() if self._cases else []
-        self._reasons = {each["program"]: each["reason"] for each in events if each["event"] == "checked"}
+        events = journal.events() if self._cases else []
+        self._reasons = {each.program: each.reason for each in events if isinstance(each, Checked)}
 
     def __call__(self, case: Case) -> str:
         """Say why the ranks of a case are no world; empty where they are one, or nothing is known."""
@@ -160,7 +181,7 @@ class _RankCheck:
             reason = self._starters[least.id].why_apart(self._journal, least)
             self._reasons[program] = reason
             self._journal.note(Checked(program=program, reason=reason))
-        return str(self._reasons[program])
+        return self._reasons[program]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -22,7 +21,7 @@ from pscale.launch.command import Command, command
 from pscale.launch.launcher import Launcher
 from pscale.launch.machine import Machine
 from pscale.launch.outcome import STDOUT, Outcome
-from pscale.launch.scheduler import SCHEDULERS, Scheduler
+from pscale.launch.scheduler import BY_NAME
 from pscale.launch.scheduler.base import Allocation
 from pscale.runs import atomic_files
 
@@ -102,7 +101,7 @@ def check_hosts(launcher: Launcher, machine: Machine, asked: Launch, folder: Pat
 
 def check(allocation: Allocation, machine: Machine) -> None:
     """Raise LaunchError where no launch can start in the job around this process."""
-    scheduler = _scheduler(allocation.scheduler)
+    scheduler = BY_NAME[allocation.scheduler]
     if obstacle := scheduler.obstacle(os.environ, machine.nodes, machine.usable_cores):
         raise LaunchError(obstacle)
 
@@ -126,7 +125,7 @@ def candidates(choice: str, scheduler_name: str, *, asks: bool = True) -> Iterat
             raise
         found = None
     own = found if found and found.scheduler else None
-    scheduler = _scheduler(scheduler_name)
+    scheduler = BY_NAME[scheduler_name]
     if choice == "auto" and scheduler.launcher and (path := shutil.which(scheduler.launcher)):
         own = _identified(path, scheduler.launcher, scheduler.launcher_command)
     if own and own.scheduler:
@@ -134,10 +133,6 @@ def candidates(choice: str, scheduler_name: str, *, asks: bool = True) -> Iterat
             yield replace(own, arguments=(*own.arguments, *interface))
     if found and found != own:
         yield found
-
-
-def _scheduler(name: str) -> Scheduler:
-    return next(each for each in SCHEDULERS if each.name == name)
 
 
 def _identified(path: str, flavour: str, arguments: tuple[str, ...]) -> Launcher:
@@ -213,8 +208,7 @@ class _Cache:
             atomic_files.write_json(self._path, {**self._all(), self._key: asdict(found)})
 
     def _all(self) -> dict[str, Any]:
-        try:
-            found = json.loads(self._path.read_text())
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
+        with suppress(OSError, ValueError, RecursionError):
+            if isinstance(found := atomic_files.read_json(self._path), dict):
+                return found
+        return {}

@@ -13,7 +13,7 @@ from pscale.config.choices import SchedulerChoice
 from pscale.errors import LaunchError, UsageError
 from pscale.launch import machine
 from pscale.launch.machine import Machine
-from pscale.launch.scheduler import SCHEDULERS, Scheduler
+from pscale.launch.scheduler import BY_NAME, SCHEDULERS, Scheduler
 from pscale.launch.scheduler.base import UNANSWERED, Allocation, Resources
 
 _HOST = re.compile(
@@ -57,7 +57,7 @@ def detect_site(choice: SchedulerChoice, environ: Mapping[str, str], *, submits:
     if not submits:
         return DetectedSite(reason="launches run on this host: this command submits no jobs")
     if choice != "auto":
-        scheduler = next(each for each in SCHEDULERS if each.name == choice)
+        scheduler = BY_NAME[choice]
         if trouble := _trouble(scheduler):
             raise LaunchError(f"scheduler: {choice}: {trouble}")
         reason = f"jobs are submitted: the suite or site sets scheduler: {choice}"

@@ -16,12 +16,12 @@ from typing import Any
 
 from pscale.config import Case, workload_command
 from pscale.launch.figures import NotThereError, OutputSearch, check_success, content_of, readings
-from pscale.launch.journal import Journal
 from pscale.launch.local import Observer
 from pscale.launch.machine import Machine, place
 from pscale.launch.outcome import STDERR, STDOUT, Verdict, cause, last_words, tail
 from pscale.launch.search import visible
 from pscale.runs import atomic_files
+from pscale.runs.journal import Journal
 from pscale.runs.launch_folder import LaunchFolder
 from pscale.runs.run_events import Built
 
@@ -172,14 +172,13 @@ def _keep(case: Case, work: Work) -> None:
                 inside.rmdir()
 
 
-_EVENT = "built"
 _QUOTED_LINES = 3
 
 
 def build(journal: Journal, cases: Sequence[Case], tell: Callable[[str], None]) -> None:
     """Run what builds these cases and was not run yet; the journal keeps how it ended and what it made."""
-    notes = _notes(journal)
-    reasons = {note["command"]: note["reason"] for note in notes.values()}
+    notes = builds_of(journal)
+    reasons = {note.command: note.reason for note in notes.values()}
     for case in cases:
         if not case.workload.build or case.id in notes:
             continue
@@ -192,26 +191,20 @@ def build(journal: Journal, cases: Sequence[Case], tell: Callable[[str], None]) 
         journal.note(Built(case=case.id, command=command, reason=reasons[command], sha256=made))
 
 
-class Builds:
-    """What the journal says of the builds of a run."""
-
-    def __init__(self, journal: Journal):
-        self._notes = _notes(journal)
-
-    def why_not(self, case: Case) -> str:
-        """Say why a case that is built cannot be launched; empty: it can."""
-        note = self._notes.get(case.id)
-        if not case.workload.build or note is None:
-            return ""
-        made, now = note["sha256"], workload_command.digests(case)
-        changed = [name for name in {**made, **now} if made.get(name) != now.get(name)]
-        if changed and not note["reason"]:
-            return f"{', '.join(changed)} changed after it was built: `pscale run --new` starts another run"
-        return str(note["reason"])
+def why_not_built(case: Case, note: Built | None) -> str:
+    """Say why a case that is built, as a run notes, cannot be launched; empty: it can."""
+    if not case.workload.build or note is None:
+        return ""
+    made, now = note.sha256, workload_command.digests(case)
+    changed = [name for name in {**made, **now} if made.get(name) != now.get(name)]
+    if changed and not note.reason:
+        return f"{', '.join(changed)} changed after it was built: `pscale run --new` starts another run"
+    return note.reason
 
 
-def _notes(journal: Journal) -> Mapping[str, Mapping[str, Any]]:
-    return {record["case"]: record for record in journal.records() if record["event"] == _EVENT}
+def builds_of(journal: Journal) -> Mapping[str, Built]:
+    """Return how the builds of a run have ended, by case."""
+    return {event.case: event for event in journal.events() if isinstance(event, Built)}
 
 
 def _ended(words: Sequence[str], case: Case) -> str:

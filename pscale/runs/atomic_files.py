@@ -139,9 +139,8 @@ def open_file(path: Path | str, folder: int | None = None) -> BinaryIO:
     Within an open `folder` a link is no file.
     """
     follow = folder is None
-    _check_kind(
-        os.stat(path, dir_fd=folder, follow_symlinks=follow), path
-    )  # to open some devices is to use them
+    facts = os.stat(path, dir_fd=folder, follow_symlinks=follow)
+    _check_kind(facts, path)  # to open some devices is to use them
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     file = os.fdopen(os.open(path, flags, dir_fd=folder), "rb")
     try:

@@ -7,18 +7,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Self, get_args
+from dataclasses import dataclass, field
+from typing import Any, get_args
 
 Key = tuple[str, int]  # case id and repeat
 
 
 @dataclass(frozen=True, kw_only=True)
-class _OfLaunch:
+class _Event:
+    unix_s: float = field(default_factory=time.time, compare=False)
+    """Time of the event."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfLaunch(_Event):
     case: str
     """Content id of the case."""
     repeat: int
     """Number of the launch among those of its case, from 0."""
+
+    @property
+    def key(self) -> Key:
+        """What identifies the launch in the journal."""
+        return self.case, self.repeat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +53,9 @@ class Ended(_OfLaunch):
     step_s: float | None = None
     """Step time of the launch; null without one, and in runs of older versions."""
 
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Self:
-        """Return the event of a record."""
-        return cls(**{each.name: record[each.name] for each in fields(cls) if each.name in record})
-
 
 @dataclass(frozen=True, kw_only=True)
-class Enough:
+class Enough(_Event):
     """`repeat: auto`: a case needs no more launches."""
 
     case: str
@@ -61,7 +67,7 @@ class Enough:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Built:
+class Built(_Event):
     """The build of a case has ended."""
 
     case: str
@@ -75,7 +81,7 @@ class Built:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked:
+class Checked(_Event):
     """One launch has shown whether the ranks of a program meet in one MPI world."""
 
     program: str
@@ -85,7 +91,7 @@ class Checked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _OfJob:
+class _OfJob(_Event):
     job: int
     """Number of the scheduler's job in the run, from 1."""
 
@@ -129,12 +135,12 @@ class Settled(_OfJob):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Closed:
+class Closed(_Event):
     """All launches have ended, and no report is wanted: the last record of the journal."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opened:
+class Opened(_Event):
     """A run begins or is continued: the first of its lines, and in no journal."""
 
     folder: str
@@ -152,7 +158,7 @@ class Opened:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finished:
+class Finished(_Event):
     """Nothing more happens to the run by this command: the last of its lines, and in no journal."""
 
     complete: bool
@@ -160,8 +166,15 @@ class Finished:
 
 
 def record_of(event: Event) -> dict[str, Any]:
-    """Return an event as a journal has it, with the time."""
-    return {"event": type(event).__name__.lower(), **vars(event), "unix_s": time.time()}
+    """Return an event as a journal has it."""
+    return {"event": type(event).__name__.lower(), **vars(event)}
+
+
+def event_of(record: Mapping[str, Any]) -> Event | None:
+    """Return the event of a record; None for one of another version."""
+    kind = KINDS.get(record["event"])
+    known = kind.__dataclass_fields__.keys() & record.keys() if kind else ()
+    return kind(**{name: record[name] for name in known}) if kind else None
 
 
 _OfLaunches = Launched | Ended | Enough | Built | Checked

@@ -123,7 +123,7 @@ def _record_mismatches(record: Mapping[str, Any]) -> Iterator[str]:
 
 @cache
 def _required(kind: Any) -> list[str]:
-    return [field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]
+    return [each.name for each in dataclasses.fields(kind) if each.default is each.default_factory]
 
 
 def mismatch(hint: Any, value: Any) -> str:

@@ -106,10 +106,9 @@ def event_schema() -> dict[str, Any]:
         common = {
             "event": {"const": name},
             "run": {"type": "string", "description": "Name of the run."},
-            "unix_s": {"type": "number", "description": "Time of the event."},
         }
         fields = {field: {**each, "description": said[field]} for field, each in schema["properties"].items()}
-        required = [*common, *schema.get("required", [])]
+        required = [*common, "unix_s", *schema.get("required", [])]
         properties = {**common, **fields}
         lines.append({"description": inspect.getdoc(kind), "properties": properties, "required": required})
     return {"$schema": _DRAFT, "title": "pscale events", "type": "object", "anyOf": lines}

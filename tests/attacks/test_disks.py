@@ -13,7 +13,7 @@ from patience import share
 from synthetic import Point, write_run
 
 from pscale.analysis.frames import load
-from pscale.launch.journal import Journal
+from pscale.runs.journal import Journal
 from pscale.runs.store import read_table
 
 # Counts what changes a folder: one such act of an armed process fails, or all once there is no more room.

@@ -30,12 +30,12 @@ from pscale.export.extrap import write_extrap
 from pscale.export.goal import write_goal
 from pscale.export.otf2_archive import write_otf2
 from pscale.export.trace import trace_lines
-from pscale.launch.journal import Journal
 from pscale.predict.engine import predict
 from pscale.predict.profile import Profile, case_of
 from pscale.report.brief import FILE, card
 from pscale.report.exports import csv_tables, render_json
 from pscale.report.markup import render_markdown
+from pscale.runs.journal import Journal
 from pscale.runs.run_events import Submitted, Submitting
 from pscale.runs.store import part_path, write_part
 

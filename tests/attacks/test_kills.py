@@ -25,8 +25,8 @@ from whole_runs import TINY, Cli, workers
 from pscale.analysis.frames import load
 from pscale.errors import LaunchError
 from pscale.launch import launcher
-from pscale.launch.journal import Journal
 from pscale.launch.local import TAG
+from pscale.runs.journal import Journal
 from pscale.runs.store import read_table
 
 SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP]

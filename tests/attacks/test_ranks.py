@@ -10,7 +10,7 @@ from noop_runs import SUITE, WRITES_RESULT, make_launcher
 from patience import LIMIT_S
 
 from pscale.launch import local
-from pscale.launch.journal import Journal
+from pscale.runs.journal import Journal
 from pscale.runs.store import read_table
 
 HONEST = WRITES_RESULT

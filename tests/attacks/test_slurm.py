@@ -13,7 +13,7 @@ from login_node import LoginNode, virtual_cluster
 from noop_runs import make_launcher
 from patience import lives, wait_for
 
-from pscale.launch.journal import Journal
+from pscale.runs.journal import Journal
 
 # Ranks that stay until they are let go. Two at once are noted: each has a lock for as long as it lives.
 LAUNCH = """for folder; do :; done

@@ -24,13 +24,18 @@ def test_a_case_whose_files_find_no_room_is_not_started(free, monkeypatch):
 
 
 def test_what_only_the_machine_that_starts_ranks_can_lack_refuses_nothing_elsewhere():
-    large = SimpleNamespace(refusal="needs 9 GiB", shortage="")
-    full, slow, fine = (SimpleNamespace(refusal="", shortage=why) for why in ("offloads 9 GiB", "", ""))
-    fits = {"large": large, "full": full, "slow": slow, "fine": fine}
-    no_blas = {"slow": "no MKL here"}
-    assert costs.refusals(fits, no_blas, starts_here=False) == {"large": "needs 9 GiB"}
-    assert costs.refusals(fits, no_blas, starts_here=True) == {
-        "large": "needs 9 GiB",
-        "full": "offloads 9 GiB",
-        "slow": "no MKL here",
-    }
+    def fit(name, refusal="", shortage="", blas="auto"):
+        case = SimpleNamespace(id=name, launch=Launch(blas=blas))
+        return SimpleNamespace(case=case, is_known=True, refusal=refusal, shortage=shortage)
+
+    made = [
+        fit("large", refusal="needs 9 GiB"),
+        fit("full", shortage="offloads 9 GiB"),
+        fit("slow", blas="/no/such/libblas.so"),
+        fit("fine"),
+    ]
+    fits = {each.case.id: each for each in made}
+    assert costs.refusals(fits, starts_here=False) == {"large": "needs 9 GiB"}
+    found = costs.refusals(fits, starts_here=True)
+    assert "/no/such/libblas.so" in found.pop("slow")
+    assert found == {"large": "needs 9 GiB", "full": "offloads 9 GiB"}

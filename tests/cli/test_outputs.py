@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from noop_runs import make_suite
 
-from pscale.launch.journal import Journal
+from pscale.runs.journal import Journal
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,8 @@ from pscale.cli.launches import Rounds
 from pscale.cli.progress import Known, LaunchProgress
 from pscale.config import Case, Inject, Jitter, Launch, Plan, Train
 from pscale.launch import machine as machine_here
-from pscale.launch.journal import newest_unfinished
 from pscale.launch.runner import plan_launches
+from pscale.runs.journal import newest_unfinished
 from pscale.runs.store import write_part
 
 LEAST, MOST, SEED, WALL_S = 6, 14, 3, 2.0

@@ -17,8 +17,8 @@ from pscale.cli import main
 from pscale.cli import run as run_module
 from pscale.cli import status as status_module
 from pscale.launch import launcher
-from pscale.launch.journal import Journal
 from pscale.launch.machine import inspect
+from pscale.runs.journal import Journal
 from pscale.suite.schema import event_schema
 
 

@@ -14,11 +14,11 @@ from pscale.launch import job_manager as module
 from pscale.launch import jobs as jobs_module
 from pscale.launch.job_manager import JobManager
 from pscale.launch.jobs import jobs_of, plan_jobs
-from pscale.launch.journal import Journal
 from pscale.launch.machine import Machine
 from pscale.launch.runner import plan_launches
 from pscale.launch.scheduler import SCHEDULERS
 from pscale.launch.scheduler.slurm import Slurm
+from pscale.runs.journal import Journal
 from pscale.runs.run_events import Enough, Submitted, Submitting, Withdrawn
 
 NODES = Machine(host="n", cpu_model="c", core_cpus=((0,), (1,)), memory_bytes=1, nodes=4)

@@ -13,8 +13,8 @@ from noop_runs import make_launcher
 from patience import LIMIT_S
 
 from pscale.errors import ResultsError
-from pscale.launch.journal import Journal
 from pscale.launch.outcome import HangReports, describe_hang, judge
+from pscale.runs.journal import Journal
 from pscale.runs.launch_folder import LaunchFolder
 from pscale.runs.store import read_table
 from pscale.watch.notes import read

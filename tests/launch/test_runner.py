@@ -17,10 +17,10 @@ from patience import LIMIT_S, lives, wait_for
 from pscale.config import Case, Launch, Plan, to_dict
 from pscale.errors import LaunchError, PlanError
 from pscale.launch import local, machine
-from pscale.launch.journal import UNLOCKED, newest_unfinished
 from pscale.launch.launcher import Launcher
 from pscale.launch.runner import plan_launches, run
 from pscale.runs import atomic_files
+from pscale.runs.journal import UNLOCKED, newest_unfinished
 
 JOB = """#!/bin/sh
 for folder; do :; done
@@ -31,7 +31,7 @@ CAMPAIGN = """
 import os, pathlib, sys
 from pscale.config import Case, from_dict
 from pscale.launch import runner, machine
-from pscale.launch.journal import Journal
+from pscale.runs.journal import Journal
 from pscale.launch.launcher import Launcher
 
 folder, program = map(pathlib.Path, sys.argv[1:])
@@ -271,7 +271,7 @@ def test_a_disk_that_is_full_is_reported_and_costs_no_launch_that_has_ended(smal
 
 def test_a_file_system_without_locks_is_reported(start, monkeypatch):
     journal, jobs, launcher = start(1, 1, RESULT)
-    monkeypatch.setattr("pscale.launch.journal.try_lock", lambda _: False)
+    monkeypatch.setattr("pscale.runs.journal.try_lock", lambda _: False)
     said = []
     run(journal, jobs, launcher, machine.inspect(), settle=settling(ignore), tell=said.append)
     assert said == [UNLOCKED]

@@ -13,7 +13,7 @@ from typing import get_args
 from pscale.config.choices import SchedulerChoice
 from pscale.launch.scheduler.base import Scheduler
 
-__all__ = ["BY_LAUNCHER", "SCHEDULERS", "Scheduler", "is_inherited", "is_replaced", "is_stored"]
+__all__ = ["BY_LAUNCHER", "BY_NAME", "SCHEDULERS", "Scheduler", "is_inherited", "is_replaced", "is_stored"]
 
 _NAMES = [name for name in get_args(SchedulerChoice) if name not in ("auto", "none")]
 _KINDS: list[type[Scheduler]] = [import_module(f"{__name__}.{name}").KIND for name in _NAMES]
@@ -54,4 +54,5 @@ def is_inherited(name: str) -> bool:
 
 
 SCHEDULERS: tuple[Scheduler, ...] = tuple(kind(is_inherited) for kind in _KINDS)
+BY_NAME = {scheduler.name: scheduler for scheduler in SCHEDULERS}
 BY_LAUNCHER = {scheduler.launcher: scheduler for scheduler in SCHEDULERS if scheduler.launcher}

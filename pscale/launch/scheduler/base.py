@@ -144,16 +144,6 @@ class Allocation:
             cpu_limit=min(known) if known and min(known) < here.cores else here.cpu_limit,
         )
 
-    @classmethod
-    def from_hostfile(cls, scheduler: str, job: str, file: str, cpus: str | None = None) -> Allocation | None:
-        """Read a file that names a host once for each slot; None where it cannot be read."""
-        try:
-            hosts = Counter(Path(file).read_text(encoding="utf-8").split())
-        except OSError:
-            return None
-        fewest = int(cpus) if cpus and cpus.isdecimal() else min(hosts.values(), default=1)
-        return cls(scheduler=scheduler, job=job, nodes=max(1, len(hosts)), cpus=fewest, hostfile=file)
-
 
 class _Optional(str):
     """A field of `launch`: behind its colon stands the text for a field that is set, with * for its value."""
@@ -234,12 +224,20 @@ class Scheduler:
         return text.strip().rpartition("\n")[2]
 
     def allocation(self, environ: Mapping[str, str]) -> Allocation | None:
-        """Return the job that this process runs in; None outside of jobs of this scheduler."""
-        job, file = (environ.get(name) for name in (self.job_id_variable[1:], self.hostfile_variable))
-        if job is None or file is None:
+        """Return the job that this process runs in; None outside of jobs of this scheduler.
+
+        It has the hosts of a file; None where that cannot be read.
+        """
+        job, file = (environ.get(name, "") for name in (self.job_id_variable[1:], self.hostfile_variable))
+        try:
+            hosts = Counter(Path(file).read_text(encoding="utf-8").split())
+        except OSError:
             return None
-        found = Allocation.from_hostfile(self.name, job, file, environ.get(self.cpus_variable))
-        return replace(found, cpus=None) if found and self.whole_nodes else found
+        stated = environ.get(self.cpus_variable, "")
+        fewest = int(stated) if stated.isdecimal() else min(hosts.values(), default=1)
+        cpus, nodes = None if self.whole_nodes else fewest, max(1, len(hosts))
+        found = Allocation(scheduler=self.name, job=job, nodes=nodes, cpus=cpus, hostfile=file)
+        return found if job else None
 
     def resources(self, launch: Launch) -> Resources | None:  # noqa: ARG002
         """Return what jobs with this partition may have; None where the scheduler cannot be asked."""

@@ -26,13 +26,8 @@ class Lsf(Scheduler):
     submit_command, script_on_stdin = ("bsub", "-o", "{log}"), True
     ping = ("lsid",)
     queue_command, name_command = (*_LIST, "{ids}"), (*_LIST, "-J", "{name}")
-    file_command = (
-        "bjobs",
-        "-noheader",
-        "-o",
-        "output_file:4096 delimiter='|'",
-        "{id}",
-    )  # however long it is
+    # However long it is:
+    file_command = ("bjobs", "-noheader", "-o", "output_file:4096 delimiter='|'", "{id}")
     cancel_command = ("bkill",)
     unreachable = r"LIM is down|Cannot contact LIM|LSF is down"
     unsure = r"batch daemon not responding|LSF is down|Communication time ?out"

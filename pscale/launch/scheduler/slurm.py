@@ -45,17 +45,9 @@ class Slurm(Scheduler):
     """Slurm 20.11 or newer. A script leaves nothing to defaults that a site or a shell may have changed."""
 
     name, title = "slurm", "Slurm"
-    submit_command = (
-        "sbatch",
-        "--parsable",
-        "--output={log}",
-        "{script}",
-    )  # where no rule of quoting applies
+    submit_command = ("sbatch", "--parsable", "--output={log}", "{script}")  # nothing quotes the log there
     ping = ("scontrol", "ping")
-    queue_command = (  # last, what may be anything
-        *("squeue", "--noheader", "--states=all", "--format=%i|%T|%r|%j"),
-        "--user={user}",
-    )
+    queue_command = ("squeue", "--noheader", "--states=all", "--user={user}", "--format=%i|%T|%r|%j")
     history_command = (
         *("sacct", "--noheader", "--parsable2", "--allocations"),
         *("--format=JobIDRaw,State,ExitCode,JobName", "--jobs={ids}"),

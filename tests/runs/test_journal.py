@@ -10,8 +10,8 @@ from noted import note_end, note_start
 from patience import LIMIT_S, lives, wait_for
 
 from pscale.errors import LaunchError, ResultsError, UsageError
-from pscale.launch import journal as module
-from pscale.launch.journal import Journal, are_alike, newest_unfinished
+from pscale.runs import journal as module
+from pscale.runs.journal import Journal, are_alike, newest_unfinished
 from pscale.runs.run_folders import newest, run_folder, run_folders
 
 
@@ -86,7 +86,7 @@ def test_a_damaged_line_inside_is_reported_and_not_skipped(journal):
 def test_the_second_of_two_pscale_on_one_run_is_told_who_the_first_is(journal):
     code = """
 import sys, pathlib
-from pscale.launch.journal import Journal
+from pscale.runs.journal import Journal
 with Journal.open(pathlib.Path(sys.argv[1])).locked() as works:
     print(works, flush=True)
     sys.stdin.read()
@@ -110,7 +110,7 @@ def test_one_that_was_killed_while_it_started_a_program_leaves_its_lock_a_moment
     monkeypatch.setattr(module, "_PATIENCE_S", LIMIT_S)
     code = """
 import os, pathlib, signal, sys, time
-from pscale.launch.journal import Journal
+from pscale.runs.journal import Journal
 with Journal.open(pathlib.Path(sys.argv[1])).locked():
     if os.fork():
         os.kill(os.getpid(), signal.SIGKILL)

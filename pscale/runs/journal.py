@@ -17,11 +17,11 @@ from typing import Any
 
 from pscale.errors import LaunchError, ResultsError, UsageError, writing
 from pscale.runs import atomic_files
-from pscale.runs.run_events import Event, Finished, Key, record_of
+from pscale.runs.run_events import Closed, Ended, Event, Finished, Key, Launched, event_of, record_of
 from pscale.runs.run_folders import NAME, check
 from pscale.runs.run_shape import check_document, check_records
 
-Observer = Callable[[Mapping[str, Any]], None]
+Observer = Callable[[Event], None]
 
 _FORMAT = 1
 _DOCUMENT, _RECORDS, _REPORT = "run.json", "journal.jsonl", "report.md"
@@ -112,7 +112,7 @@ class Journal:
         self._tell(self._own / _RECORDS, [record])
 
     def observe(self, observer: Observer) -> None:
-        """Call `observer` with each record from now on: of this writer, and what `look` finds of others."""
+        """Call `observer` with each event from now on: of this writer, and what `look` finds of others."""
         self._observers.append(observer)
         self._told = {path: len(self._read(path)) for path in self._paths()}
 
@@ -122,9 +122,9 @@ class Journal:
 
     def finish(self) -> None:
         """Tell the observers that nothing more happens to the run, and then nothing else."""
-        record = record_of(Finished(complete=self.is_finished()))
+        event = Finished(complete=self.is_finished())
         for observer in self._observers:
-            observer(record)
+            observer(event)
         self._observers = []
 
     def look(self) -> None:
@@ -134,9 +134,9 @@ class Journal:
 
     def _tell(self, path: Path, records: Sequence[Mapping[str, Any]]) -> None:
         self._told[path] = self._told.get(path, 0) + len(records)
-        for record in records:
+        for event in _events(records):
             for observer in self._observers:
-                observer(record)
+                observer(event)
 
     def records(self) -> list[dict[str, Any]]:
         """Return all that was noted; a last line that was cut off is left out.
@@ -145,12 +145,16 @@ class Journal:
         """
         return [record for path in self._paths() for record in self._read(path)]
 
+    def events(self) -> list[Event]:
+        """Return what happened, in the order of `records`; events of other versions are left out."""
+        return [*_events(self.records())]
+
     def _paths(self) -> list[Path]:
         return [self.folder / _RECORDS, *sorted((self.folder / "jobs").glob(f"*/{_RECORDS}"))]
 
-    def own_records(self) -> list[dict[str, Any]]:
+    def own_events(self) -> list[Event]:
         """Return what this writer noted."""
-        return self._read(self._own / _RECORDS)
+        return [*_events(self._read(self._own / _RECORDS))]
 
     def _read(self, path: Path) -> list[dict[str, Any]]:
         try:
@@ -170,24 +174,20 @@ class Journal:
     def left(self, keys: Iterable[Key]) -> list[Key]:
         """Return the launches that have not ended and are still needed."""
         records = self.records()
-        finished, enough = _keys(records, "ended"), _enough(records)
+        finished, enough = _ended(records), _enough(records)
         return [key for key in keys if key not in finished and key[0] not in enough]
 
     def finished(self) -> set[Key]:
         """Return the launches that have ended, well or not."""
-        return _keys(self.records(), "ended")
+        return _ended(self.records())
 
-    def ends(self) -> dict[Key, dict[str, Any]]:
-        """Return the record of each launch that has ended."""
-        return {key_of(record): record for record in self.records() if record["event"] == "ended"}
-
-    def statuses(self) -> set[str]:
-        """Return how launches have ended."""
-        return {record["status"] for record in self.records() if record["event"] == "ended"}
+    def ends(self) -> dict[Key, Ended]:
+        """Return the end of each launch that has ended."""
+        return {event.key: event for event in self.events() if isinstance(event, Ended)}
 
     def interrupted(self) -> set[Key]:
         """Return the launches of this writer without an end: it was killed, or is running them now."""
-        return _keys(self.own_records(), "launched") - self.finished()
+        return {event.key for event in self.own_events() if isinstance(event, Launched)} - self.finished()
 
     def is_finished(self) -> bool:
         """Tell whether every case has all the launches that it needs."""
@@ -199,8 +199,8 @@ class Journal:
 
     def is_over(self) -> bool:
         """Tell whether it is finished and reported, or finished and no report was wanted."""
-        reported = (self.folder / _REPORT).exists() or any(r["event"] == "closed" for r in self.own_records())
-        return reported and self.is_finished()
+        is_closed = any(isinstance(event, Closed) for event in self.own_events())
+        return ((self.folder / _REPORT).exists() or is_closed) and self.is_finished()
 
     def enough(self) -> set[str]:
         """Return the cases that need no further launch, though they could have more."""
@@ -244,13 +244,12 @@ class Journal:
                 os.ftruncate(file.fileno(), file.read().rfind(b"\n") + 1)
 
 
-def key_of(record: Mapping[str, Any]) -> Key:
-    """Return which launch a record is about."""
-    return record["case"], record["repeat"]
+def _events(records: Iterable[Mapping[str, Any]]) -> Iterator[Event]:
+    return filter(None, map(event_of, records))
 
 
-def _keys(records: Iterable[Mapping[str, Any]], event: str) -> set[Key]:
-    return {key_of(record) for record in records if record["event"] == event}
+def _ended(records: Iterable[Mapping[str, Any]]) -> set[Key]:
+    return {(record["case"], record["repeat"]) for record in records if record["event"] == "ended"}
 
 
 def _enough(records: Iterable[Mapping[str, Any]]) -> set[str]:
