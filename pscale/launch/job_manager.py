@@ -37,14 +37,22 @@ from pscale.runs.journal import UNLOCKED, Journal
 from pscale.runs.run_events import Key, Settled, Submitted, Submitting, Withdrawn
 
 POLL_S = 30.0
-_LOOK_S = 1.0  # between two looks at the files that jobs leave
 _FULL_POLLS = 10  # between two tries to submit where the user has too many jobs, unless one of ours ends
 _ABSENCES = 2  # polls without the files that belong to an answer before that is believed
-_MISSING_S = 120.0  # a queue that is slow, or wrong, shows a job again by then; else it is cancelled
-_DYING_S = 60.0  # what was cancelled may have so long until it is killed
 _WITH_EXIT_CODE: tuple[Ending, ...] = ("completed", "failed")  # the script came to its end
 
 Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long the manager of jobs waits."""
+
+    look_s: float = 1.0  # between two looks at the files that jobs leave
+    missing_s: float = (
+        120.0  # a queue that is slow, or wrong, shows a job again by then; else it is cancelled
+    )
+    dying_s: float = 60.0  # what was cancelled may have so long until it is killed
 
 
 @dataclass(kw_only=True)
@@ -60,11 +68,11 @@ class JobManager:
     poll_s: float = POLL_S  # between two questions to the scheduler
     settle: Settle
     tell: Tell
+    patience: Patience = Patience()
+    clock: Callable[[], float] = time.monotonic
     statuses: Mapping[str, JobStatus] = field(default_factory=dict)
     _absences: dict[str, int] = field(default_factory=dict)
-    _missing: dict[str, float] = field(
-        default_factory=dict
-    )  # since when the scheduler knows nothing of a job
+    _missing: dict[str, float] = field(default_factory=dict)  # since when it is in no answer
     _cancelled: dict[str, float] = field(default_factory=dict)  # when, for that
     _deferred: set[Key] = field(default_factory=set)
     _seen_alive: set[str] = field(default_factory=set)  # jobs that this pscale saw before they ended
@@ -87,7 +95,7 @@ class JobManager:
                 on_look(self)
                 if not self._left() and not (wait and open_jobs(self.journal)):
                     return
-                time.sleep(min(_LOOK_S, self.poll_s))
+                time.sleep(min(self.patience.look_s, self.poll_s))
 
     def step(self) -> None:
         """Look once at files, ask the scheduler if it is time; handle what ended, submit what is left."""
@@ -95,7 +103,7 @@ class JobManager:
             if exit_code(self._folder(job)) == 0 and not self.journal.left(job.keys):
                 self._handle_end(job, Decision(ending="completed", note=""))
         current = open_jobs(self.journal)
-        if current and time.monotonic() - self._asked >= self.poll_s:
+        if current and self.clock() - self._asked >= self.poll_s:
             self._poll(current)
         self._submit()
 
@@ -121,9 +129,9 @@ class JobManager:
         except LaunchError as error:  # jobs run whether it answers or not
             if str(error) != self._trouble:
                 self.tell(f"{error}; asking again")
-            self._trouble, self._asked = str(error), time.monotonic()
+            self._trouble, self._asked = str(error), self.clock()
             return
-        self._trouble, self._asked = "", time.monotonic()
+        self._trouble, self._asked = "", self.clock()
         for job in current:
             self._handle_status(job, self.statuses.get(job.name))
 
@@ -177,11 +185,11 @@ class JobManager:
 
         A queue may be slow or wrong, and the job run on: it is waited for, then cancelled, then waited for.
         """
-        now = time.monotonic()
+        now, missing_s = self.clock(), self.patience.missing_s
         if job.name not in self._missing:
             self._missing[job.name] = now
-            self.tell(f"job {job.id or job.name} is missing in the queue; waiting {_MISSING_S:.0f} s for it")
-        if now - self._missing[job.name] < _MISSING_S:
+            self.tell(f"job {job.id or job.name} is missing in the queue; waiting {missing_s:.0f} s for it")
+        if now - self._missing[job.name] < missing_s:
             return False
         number = self._id(job)
         if number and self._cancelled.get(job.name, float("-inf")) < self._missing[job.name]:
@@ -194,7 +202,7 @@ class JobManager:
                 return False
             self._cancelled[job.name] = now
             self.tell(f"job {number} is missing for {now - self._missing[job.name]:.0f} s; cancelled")
-        return now - self._cancelled.get(job.name, self._missing[job.name]) >= _DYING_S
+        return now - self._cancelled.get(job.name, self._missing[job.name]) >= self.patience.dying_s
 
     def _handle_end(self, job: SubmittedJob, found: Decision) -> None:
         """Write the rows first: killed in between, the end is handled once more."""
@@ -217,7 +225,7 @@ class JobManager:
 
     def _submit(self) -> None:
         """Submit jobs for what is left; where the user has too many, try again later."""
-        now = time.monotonic()
+        now = self.clock()
         if self._full_since is not None and now - self._full_since < _FULL_POLLS * self.poll_s:
             return
         least = self.journal.document["repeats"]

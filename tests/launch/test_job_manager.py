@@ -1,7 +1,7 @@
 """A run whose jobs go to a scheduler that does what a test says: nothing is lost, nothing done twice."""
 
 import json
-import time
+from dataclasses import replace
 
 import fake_scheduler
 import pytest
@@ -10,20 +10,24 @@ from noted import note_end, note_start, settling
 
 from pscale.config import Case, Launch, Plan
 from pscale.errors import LaunchError
-from pscale.launch import job_manager as module
 from pscale.launch import jobs as jobs_module
-from pscale.launch.job_manager import JobManager
+from pscale.launch.job_manager import JobManager, Patience
 from pscale.launch.jobs import jobs_of, plan_jobs
 from pscale.launch.machine import Machine
 from pscale.launch.runner import plan_launches
 from pscale.launch.scheduler import SCHEDULERS
+from pscale.launch.scheduler.base import JobStatus
 from pscale.launch.scheduler.slurm import Slurm
 from pscale.runs.journal import Journal
 from pscale.runs.run_events import Enough, Submitted, Submitting, Withdrawn
 
 NODES = Machine(host="n", cpu_model="c", core_cpus=((0,), (1,)), memory_bytes=1, nodes=4)
 MAX_TIME_S = 86400.0
-PATIENCE_S = module._MISSING_S
+LOST = {  # how jobs end by no fault of the launch under way, and what becomes of that after two of them
+    **{ending: ending for ending in ("preempted", "node_failed", "failed", "vanished")},
+    "completed": "failed",
+}
+NONE = Patience(look_s=0.01, missing_s=0.0, dying_s=0.0)
 
 
 def case(ranks=1, number=0, threads=1, **launch):
@@ -41,14 +45,14 @@ class Cluster:
     """A run, its jobs, and the hands of the scheduler and of the nodes."""
 
     def __init__(self, folder, jobs, cases, repeats=1, scheduler="slurm"):
-        self.jobs, self.rows, self.said = jobs, {}, []
+        self.jobs, self.rows, self.said, self.now_s = jobs, {}, [], 0.0
         self.scheduler = next(each for each in SCHEDULERS if each.name == scheduler)
         self.journal = make_journal(folder / "reports", cases, repeats)
         self.todo = plan_launches(cases, repeats, 1)
         self.manager = self.back()
 
-    def back(self):
-        """Return what a new pscale makes of the run."""
+    def back(self, patience=NONE):
+        """Return what a new pscale makes of the run, on a clock of its own."""
         self.manager = JobManager(
             journal=self.journal,
             todo=self.todo,
@@ -57,8 +61,14 @@ class Cluster:
             poll_s=1e-9,
             settle=settling(lambda job, outcome: self.rows.update({job.key: outcome})),
             tell=self.said.append,
+            patience=patience,
+            clock=self.clock,
         )
         return self.manager
+
+    def clock(self):
+        self.now_s += 1e-6
+        return self.now_s
 
     def step(self):
         self.manager.step()
@@ -85,10 +95,6 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_LOOK_S", 0.01)
-    monkeypatch.setattr(module, "_MISSING_S", 0.0)
-    monkeypatch.setattr(module, "_DYING_S", 0.0)
-
     def make(*cases, repeats=1, scheduler="slurm"):
         programs = fake_scheduler.install(tmp_path / scheduler, scheduler)
         monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
@@ -155,8 +161,8 @@ def test_what_a_job_left_in_files_may_be_seen_later_than_that_it_has_ended(clust
     assert run.rows == {}
 
 
-@pytest.mark.parametrize("name", ["pbs", "lsf", "flux"])
-def test_a_run_comes_through_every_state_of_the_jobs_of_other_schedulers(cluster, name):
+@pytest.mark.parametrize("name", ["slurm", "pbs", "lsf", "flux"])
+def test_a_run_comes_through_every_state_of_the_jobs_of_each_scheduler(cluster, name):
     fates = fake_scheduler.STATES[2:]
     run = cluster(*(case(1, number, packing="case") for number in range(len(fates))), scheduler=name)
     run.step()
@@ -194,44 +200,71 @@ def test_jobs_that_do_all_their_launches_end_the_run_without_another_question(cl
         run.does(number, *job.keys)
         (run.journal.job_folder(job.branch) / "exit").write_text("0\n")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")  # where there is no squeue to ask
-    run.manager._asked = time.monotonic() + 1e6
+    run.manager.poll_s = 1e9
     run.manager.launch(wait=True)
     assert run.journal.is_finished()
     assert [job.ending for job in jobs_of(run.journal)] == ["completed", "completed"]
     assert run.rows == {}, "the jobs have written them"
 
 
-@pytest.mark.parametrize("ending", ["preempted", "node_failed", "failed", "forgotten"])
-def test_what_a_lost_job_has_begun_is_tried_once_more_and_then_becomes_a_row_that_says_why(cluster, ending):
-    run = cluster(case(1, 0), case(1, 1))
-    done, lost = (job.key for job in run.todo)
-    run.step()
-    run.does(1, done, begins=[lost])
-    run.jobs.set(run.ids()[0], ending)
-    for _ in range(3):  # one that is unknown has to be so twice
-        run.step()
-    assert len(run.ids()) == 2
-    assert jobs_of(run.journal)[1].keys == (lost,)
-    run.does(2, begins=[lost])
-    run.jobs.set(run.ids()[1], ending)
-    for _ in range(3):
-        run.step()
-    assert run.journal.is_finished()
-    status = {"forgotten": "vanished"}.get(ending, ending)
-    assert {key: outcome.status for key, outcome in run.rows.items()} == {lost: status}
-    assert run.rows[lost].reason.startswith(f"job {run.ids()[1]} ")
-    assert len(run.ids()) == 2
-
-
-def test_a_job_at_its_time_limit_is_a_timeout_for_the_launch_under_way_and_a_new_job_for_the_rest(cluster):
+@pytest.mark.parametrize(
+    ("ending", "attempts", "under_way", "waiting"),
+    [
+        *((ending, 0, "again", "again") for ending in LOST),
+        *((ending, 1, status, "again") for ending, status in LOST.items()),
+        ("timeout", 0, "timeout", "again"),
+        ("out_of_memory", 0, "failed", "again"),
+        ("cancelled", 0, "cancelled until asked again", "cancelled until asked again"),
+        *((ending, 0, None, "again") for ending in (*LOST, "timeout")),
+        *((ending, 1, None, LOST.get(ending, ending)) for ending in (*LOST, "timeout")),
+    ],
+)
+def test_how_a_job_ended_decides_what_becomes_of_the_launches_that_it_left(
+    cluster, ending, attempts, under_way, waiting
+):
     run = cluster(case(1, 0), case(1, 1), case(1, 2))
-    first, second, third = (job.key for job in run.todo)
+    done, begun, left = (job.key for job in run.todo)
     run.step()
-    run.does(1, first, begins=[second])
-    run.jobs.set(run.ids()[0], "timeout")
-    run.step()
-    assert run.rows[second].status == "timeout"
-    assert [job.keys for job in jobs_of(run.journal)][1:] == [(third,)]
+    run.does(1, *[done] * (under_way is not None), begins=[begun] * (under_way is not None))
+    folder = run.journal.job_folder("001")
+    (folder / "log.txt").write_text("Lmod has detected the following error: no module gcc/99\n")
+    (job,) = jobs_of(run.journal)
+    found = jobs_module.decide(run.journal, job, ending, "why", dict.fromkeys(job.keys, attempts))
+    fates = {key: outcome.status for key, outcome in found.final.items()}
+    fates |= {key: f"{outcome.status} until asked again" for key, outcome in found.deferred.items()}
+    expected = {begun: under_way, left: waiting} if under_way else dict.fromkeys(job.keys, waiting)
+    assert fates == {key: fate for key, fate in expected.items() if fate != "again"}
+    charged = () if ending == "cancelled" else (begun,) if under_way else job.keys
+    assert found.failed == charged
+    for outcome in (*found.final.values(), *found.deferred.values()):
+        assert outcome.reason.startswith(f"job {job.id} ")
+        assert "(why): Lmod has detected the following error: no module gcc/99 [" in outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "log", "ending"),
+    [
+        (None, None, "", None),
+        (None, 0, "", "completed"),
+        (None, 1, "", "failed"),
+        (None, 143, "*** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***", "timeout"),
+        (None, 143, "=>> PBS: job killed: walltime 152 exceeded limit 120", "timeout"),
+        (None, 1, "slurmstepd: error: Detected 1 oom_kill event in StepId=7.batch.", "out_of_memory"),
+        ("running", 0, "", None),
+        ("completed", 0, "", "completed"),
+        ("completed", 3, "", "failed"),
+        ("cancelled", None, "TERM_RUNLIMIT: job killed", "timeout"),
+        ("cancelled", None, "", "cancelled"),
+        ("preempted", 143, "TERM_RUNLIMIT: job killed", "preempted"),
+    ],
+)
+def test_a_job_ended_as_its_state_its_exit_code_and_its_log_say(tmp_path, state, code, log, ending):
+    if code is not None:
+        (tmp_path / "exit").write_text(f"{code}\n")
+    (tmp_path / "log.txt").write_text(f"{log}\npscale: terminated by a signal\n")
+    phase = "ended" if state != "running" else state
+    status = JobStatus(id="7", phase=phase, ending=state if phase == "ended" else None) if state else None
+    assert jobs_module.ending_of(tmp_path, status) == ending
 
 
 def test_a_cancelled_job_is_reported_and_left_until_somebody_asks_again(cluster):
@@ -250,52 +283,6 @@ def test_a_cancelled_job_is_reported_and_left_until_somebody_asks_again(cluster)
     run.back().step()
     assert run.rows == {}
     assert [job.ending for job in jobs_of(run.journal)] == ["cancelled", "cancelled", ""]
-
-
-def test_a_job_that_fails_before_it_does_anything_is_tried_again_and_then_quoted(cluster):
-    run = cluster(case(1, 0), case(1, 1))
-    run.step()
-    for number in (1, 2):
-        folder = run.journal.job_folder(jobs_module.branch(number))
-        (folder / "log.txt").write_text("Lmod has detected the following error: no module gcc/99\n")
-        run.exits(number, 1)
-        run.step()
-    assert run.journal.is_finished()
-    assert {outcome.status for outcome in run.rows.values()} == {"failed"}
-    assert all("no module gcc/99" in outcome.reason for outcome in run.rows.values())
-
-
-@pytest.mark.parametrize(
-    ("log", "status"),
-    [
-        (
-            "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***",
-            "timeout",
-        ),
-        ("=>> PBS: job killed: walltime 152 exceeded limit 120", "timeout"),
-        ("slurmstepd: error: Detected 1 oom_kill event in StepId=7.batch.", "failed"),
-    ],
-)
-def test_what_a_scheduler_has_forgotten_its_words_in_the_log_still_say(cluster, log, status):
-    run = cluster(case(1))
-    run.step()
-    run.does(1, begins=[run.todo[0].key])
-    (run.journal.job_folder("001") / "log.txt").write_text(f"{log}\npscale: terminated by a signal\n")
-    run.exits(1, 143, "forgotten")
-    run.step()
-    assert [outcome.status for outcome in run.rows.values()] == [status]
-    assert len(run.ids()) == 1
-
-
-def test_exit_code_0_without_results_is_a_failure(cluster):
-    run = cluster(case(1))
-    run.step()
-    for number in (1, 2):
-        run.exits(number, 0)
-        run.step()
-    (outcome,) = run.rows.values()
-    assert outcome.status == "failed"
-    assert "without an error but did not do all of its launches" in outcome.reason
 
 
 def test_a_case_that_is_known_well_enough_needs_no_job_for_its_other_launches(cluster):
@@ -388,20 +375,17 @@ def test_a_scheduler_that_does_not_answer_is_asked_again_and_no_job_is_given_up(
     assert [job.ending for job in jobs_of(run.journal)] == [""]
 
 
-def test_a_job_that_the_queue_does_not_show_for_a_minute_is_never_submitted_beside(cluster, monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(module, "_MISSING_S", PATIENCE_S)
+def test_a_job_that_the_queue_does_not_show_for_a_minute_is_never_submitted_beside(cluster):
     run = cluster(case(1))
-    run.step()
+    run.back(Patience()).step()
     for _ in range(3):
         for state in ("missing", "running"):
             run.jobs.set(run.ids()[0], state)
             for _ in range(4):
                 run.step()
-                clock[0] += 20.0
+                run.now_s += 20.0
     assert [text for text in run.said if "missing" in text] == [
-        f"job {run.ids()[0]} is missing in the queue; waiting {PATIENCE_S:.0f} s for it"
+        f"job {run.ids()[0]} is missing in the queue; waiting {Patience().missing_s:.0f} s for it"
     ] * 3
     run.does(1, run.todo[0].key)
     run.exits(1, 0)
@@ -436,8 +420,7 @@ def test_a_job_that_stays_missing_is_cancelled_before_another_one_does_its_work(
     assert f"job {lost}: vanished" in run.said[-2]
 
 
-def test_a_job_whose_id_is_unknown_is_cancelled_by_what_it_says_itself(cluster, monkeypatch):
-    monkeypatch.setattr(module, "_DYING_S", 3600.0)
+def test_a_job_whose_id_is_unknown_is_cancelled_by_what_it_says_itself(cluster):
     run = cluster(case(1))
     run.step()
     (lost,) = run.ids()
@@ -446,7 +429,7 @@ def test_a_job_whose_id_is_unknown_is_cancelled_by_what_it_says_itself(cluster, 
     records.write_text("".join(line for line in lines if '"submitted"' not in line))
     (run.journal.job_folder("001") / "started").write_text(f"{lost}\n")
     run.jobs.set(lost, "missing")
-    run.back().step()
+    run.back(replace(NONE, dying_s=3600.0)).step()
     assert [job["state"] for job in run.jobs.all()] == ["cancelled"]
 
 
@@ -461,7 +444,7 @@ def test_the_scheduler_is_asked_once_for_all_jobs_and_no_oftener_than_the_site_a
     for _ in range(20):
         run.step()
     assert asked == []  # just submitted
-    run.manager._asked -= 30
+    run.now_s += 30
     for _ in range(20):
         run.step()
     assert asked == [3]

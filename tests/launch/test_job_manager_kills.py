@@ -10,9 +10,8 @@ from noop_runs import make_journal
 from noted import note_end, note_start, settling
 
 from pscale.config import Case, Plan
-from pscale.launch import job_manager as module
 from pscale.launch import jobs
-from pscale.launch.job_manager import JobManager
+from pscale.launch.job_manager import JobManager, Patience
 from pscale.launch.machine import Machine
 from pscale.launch.runner import plan_launches
 from pscale.launch.scheduler.base import JobStatus
@@ -127,6 +126,7 @@ class Life:
             poll_s=1e-9,
             settle=settling(self.row),
             tell=lambda _: None,
+            patience=Patience(look_s=0, missing_s=0, dying_s=0),  # one never submitted is missing for good
         )
         try:
             manager.launch(wait=True)
@@ -139,8 +139,6 @@ class Life:
 def test_killed_at_any_thing_it_does_a_run_of_jobs_loses_nothing_and_does_nothing_twice(
     tmp_path, monkeypatch, after
 ):
-    for name in ("_LOOK_S", "_MISSING_S", "_DYING_S"):  # a job that was never submitted is missing for good
-        monkeypatch.setattr(module, name, 0.0)
     for fatal in count(1):
         with monkeypatch.context() as patch:
             life = Life(tmp_path, patch, fatal, after)
