@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,12 @@ _RESERVE_S = 10.0  # before the end of the job
 _END_DELAY_S = 3.0  # the scheduler may end the ranks before this process
 
 
-def main(folder: Path) -> int:
+def main(folder: Path, sleep: Callable[[float], None] = time.sleep) -> int:
     """Do the launches of the job in `folder`; returns its exit code."""
     try:
         work_order = atomic_files.read_json(folder / jobs.WORK_ORDER)
         journal = Journal.open(Path(work_order["run"])).branch(jobs.branch(work_order["job"]))
-        _launch(journal, work_order)
+        _launch(journal, work_order, sleep)
     except PscaleError as error:
         fail(str(error))
         with contextlib.suppress(LaunchError):  # the disk may be what is full
@@ -44,7 +45,7 @@ def main(folder: Path) -> int:
     return 0
 
 
-def _launch(journal: Journal, work_order: dict[str, Any]) -> None:
+def _launch(journal: Journal, work_order: dict[str, Any], sleep: Callable[[float], None]) -> None:
     site = detect_site("auto", os.environ)
     if site.allocation is None:
         raise LaunchError(f"this is not inside a job: {site.reason}")
@@ -61,7 +62,7 @@ def _launch(journal: Journal, work_order: dict[str, Any]) -> None:
 
     def settled(launch: CaseLaunch, outcome: Outcome) -> Ended:
         if outcome.status == "failed":  # by what ends the job? Then an interrupt follows
-            time.sleep(_END_DELAY_S)
+            sleep(_END_DELAY_S)
         end = settle(journal, fits, launch, outcome)
         tell(f"{launch.case.label} #{launch.repeat + 1}: {end.status} {end.reason}".rstrip())
         return end

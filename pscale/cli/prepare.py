@@ -71,10 +71,8 @@ class PreparedSuite:
         """Raise PlanError where NumPy would have another BLAS than a case needs; it is started to tell."""
         from pscale.launch.blas import check_requirements
 
-        check_requirements(
-            [fit.case for case, fit in self.fits.items() if fit.is_known and case not in self.refused],
-            os.environ,
-        )
+        wanted = (fit for case, fit in self.fits.items() if fit.is_known and case not in self.refused)
+        check_requirements([fit.case for fit in wanted], os.environ)
 
     def launcher(self, *, asks: bool = True) -> Launcher:
         """Find the launcher that all cases name; unless it `asks`, without starting any that they bring."""

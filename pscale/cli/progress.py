@@ -133,10 +133,11 @@ class LaunchProgress:
         rounds: Rounds | None = None,
         *,
         ended: int = 0,
+        clock: Callable[[], float] = time.monotonic,
     ):
         self._suite, self._known, self._console = suite, known, console
         self._launches = {launch.key: launch for launch in todo}
-        self._rounds, self._counter = rounds, counter
+        self._rounds, self._counter, self._clock = rounds, counter, clock
         self._cases = list({launch.case.id: launch.case for launch in todo}.values())
         self._left = Counter(rounds.left() if rounds else (launch.case.id for launch in todo))
         self._ended, self._of = ended, ended + self._left.total()
@@ -144,7 +145,7 @@ class LaunchProgress:
         self._now: CaseLaunch | None = None
         self._since_s = 0.0
         self._analysed: tuple[float, float] | None = None  # which share of its record is, and since when
-        self.bar = _Bar(self._look, console)
+        self.bar = _Bar(self.look, console)
         self.bar.add_task(suite, words="")
 
     def __call__(self, event: Event) -> None:
@@ -166,11 +167,11 @@ class LaunchProgress:
             self._left = Counter(self._rounds.left())
         self._left[launch.case.id] = max(self._left[launch.case.id] - 1, 0)
         self._of = self._ended + 1 + self._left.total()
-        self._now, self._since_s = launch, time.monotonic()
+        self._now, self._since_s = launch, self._clock()
 
     def analysed(self, share: float) -> None:
         """Take up how much of the record of the launch under way is analysed."""
-        self._analysed = share, self._analysed[1] if self._analysed else time.monotonic()
+        self._analysed = share, self._analysed[1] if self._analysed else self._clock()
 
     def ended(self, launch: CaseLaunch, end: Ended) -> None:
         """Print how a launch went, and how precisely its case was known before."""
@@ -185,7 +186,7 @@ class LaunchProgress:
         line = end_line(count, launch, end) + (f"  ({reached})" if reached else "")
         self._console.print(line, highlight=False, soft_wrap=True)
 
-    def _look(self) -> dict[str, Any]:
+    def look(self) -> dict[str, Any]:
         """Return what the bar shows now."""
         now, costs = self._now, self._known.costs
         share, step = self._within(now.case) if now else (0.0, "")
@@ -203,7 +204,7 @@ class LaunchProgress:
         """Return how much of the launch under way is done, and that in words."""
         if self._analysed:
             share, since_s = self._analysed
-            rest_s = (time.monotonic() - since_s) * (1 - share) / max(share, 0.01)
+            rest_s = (self._clock() - since_s) * (1 - share) / max(share, 0.01)
             return 0.0, f"analysing its record, {share:.0%}, {about(rest_s)}"
         if case.workload.command:
             return 0.0, "running"
@@ -226,7 +227,7 @@ class LaunchProgress:
         """Return how long the rest should take, in words; `left` is the sum of its costs."""
         if self._now is None:
             return about(self._rest_s())
-        elapsed_s = time.monotonic() - self._since_s
+        elapsed_s = self._clock() - self._since_s
         if share <= _TELLING:
             return about(max(self._known.expected_s(self._now.case.id) - elapsed_s, 0.0) + self._rest_s())
         rest_s = self._rest_s() if self._known.walls_s else left / under_way * elapsed_s / share

@@ -8,7 +8,7 @@ import re
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -290,8 +290,8 @@ def tail(file: BinaryIO) -> str:
 class HangReports:
     """The reports that ranks of the job in `folder` write when they make no progress."""
 
-    def __init__(self, folder: LaunchFolder):
-        self._folder = folder
+    def __init__(self, folder: LaunchFolder, clock: Callable[[], float] = time.monotonic):
+        self._folder, self._clock = folder, clock
         self._first: float | None = None
 
     def are_complete(self) -> bool:
@@ -302,10 +302,10 @@ class HangReports:
         if len(found) >= int(found[0]["ranks"]):
             return True
         if self._first is None:
-            self._first = time.monotonic()
+            self._first = self._clock()
             return False
         limit_s = max(_REPORTS_S, _REPORTS_SHARE * max(float(report["still_s"]) for report in found))
-        return time.monotonic() - self._first > limit_s
+        return self._clock() - self._first > limit_s
 
 
 def describe_hang(folder: LaunchFolder) -> str:

@@ -43,18 +43,18 @@ def test_ranks_that_are_in_different_calls_are_distinguished_and_so_are_groups_o
     assert "no report from rank 3" in text
 
 
-def test_hang_reports_of_slow_ranks_are_waited_for_and_those_of_dead_ranks_are_not(
-    report, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(outcome, "_REPORTS_S", 0.0)
-    monkeypatch.setattr(outcome, "_REPORTS_SHARE", 0.0)
-    reports = outcome.HangReports(LaunchFolder(tmp_path))
+def test_hang_reports_of_slow_ranks_are_waited_for_and_those_of_dead_ranks_are_not(report, tmp_path):
+    now = 0.0
+    reports = outcome.HangReports(LaunchFolder(tmp_path), clock=lambda: now)
     assert not reports.are_complete()
     assert not outcome.describe_hang(LaunchFolder(tmp_path))
-    report(0, ranks=2)
+    report(0, ranks=2, still_s=20.0)
     assert not reports.are_complete()  # the first report was seen just now
+    now = 4.9  # a quarter of the time without progress
+    assert not reports.are_complete()
+    now = 5.1
     assert reports.are_complete()
-    monkeypatch.setattr(outcome, "_REPORTS_S", 1000.0)
+    now = 0.0
     assert not reports.are_complete()
     report(1, ranks=2, host="b")
     assert reports.are_complete()
