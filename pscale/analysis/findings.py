@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import compress
 from typing import Any
@@ -109,17 +109,6 @@ class Findings:
     def by_case(self, name: str) -> dict[str, list[Row]]:
         """Return the rows of a frame by the case that they are about."""
         return by_case(self.rows(name))
-
-    def of_cases(self, cases: Collection[str]) -> Findings:
-        """Return the findings about these cases."""
-        found: dict[str, Any] = {}
-        for name in self.names:
-            value = getattr(self, name)
-            if name in FRAMES and "case" in value:
-                found[name] = value[value["case"].isin(cases)].reset_index(drop=True)
-            elif isinstance(value, tuple) and value and hasattr(value[0], "case"):
-                found[name] = tuple(each for each in value if each.case in cases)
-        return self.replaced(**found)
 
     @cached_property
     def run(self) -> str:

@@ -85,11 +85,6 @@ def size_of(count: float) -> str:
     return f"{count:.0f} B"
 
 
-def size_rate(value: float) -> str:
-    """Return bytes per second."""
-    return f"{size_of(value)}/s"
-
-
 def rate(value: float, unit: str = "") -> str:
     """Return a large number with k, M, G or T, such as "9.3k", or with a unit "9.3 kB/s"."""
     factor, prefix = next(((factor, name) for factor, name in _RATES if abs(value) >= factor), (1.0, ""))

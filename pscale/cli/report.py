@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pscale.analysis.contrasts import Proposal
@@ -239,7 +239,7 @@ def publish(folder: Path) -> bool:
         answer = Answer.of(findings, page_of(findings))
         write(findings, answer, Pictures(sources=sources), drawer)
     card(folder, findings if findings.source is run else Findings(run))  # `pscale list` reads cards alone
-    print(json.dumps(answer.document()))
+    print(json.dumps(asdict(answer)))
     return findings.complete and not run.pending
 
 

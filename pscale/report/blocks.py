@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DATA = (*FRAMES, "loss")  # names of CSV files
-MOST_ROWS = 400  # of a table that has several rows a case; that of all cases has up to MOST_CASES
+MOST_ROWS = 400  # of a table; that of all cases has up to MOST_CASES
 MOST_CASES = 2000
 _LARGEST_FILE = 300_000  # bytes of a CSV file inside the page
 _OPEN = 24  # rows that are not folded away
@@ -203,10 +203,8 @@ class Context:
         address = "" if again else f"data:text/csv;charset=utf-8,{quote(text, safe=_PLAIN)}"
         return Attachment(name=f"{name}.csv", size=size, address=address, again=again)
 
-    def listings(
-        self, tables: Iterable[Table], name: str, *files: str, left_out: str = "", most: int = MOST_CASES
-    ) -> list[Listing]:
-        """Return tables for the page, `most` rows of each, with their own files or else with these."""
+    def listings(self, tables: Iterable[Table], name: str, *, most: int = MOST_ROWS) -> list[Listing]:
+        """Return tables for the page, `most` rows of each, with their files."""
         found = []
         for place, table in enumerate(tables):
             total, rows = len(table.rows), table.rows[:most]
@@ -214,9 +212,9 @@ class Context:
             listing = Listing(
                 name=f"{name}-{place}",
                 table=replace(table, rows=rows),
-                left_out=" ".join(filter(None, (left_out, cut))),
+                left_out=cut,
                 folded=len(rows) > _OPEN,
-                files=self.files(*(table.files or files)),
+                files=self.files(*table.files),
             )
             found.append(listing)
         return found
@@ -227,25 +225,6 @@ def band(value: float | None) -> Band:
     if value is None:
         return ""
     return next((name for least, name in _BANDS if value >= least), "low")
-
-
-def chosen(findings: Findings, rows_per_case: float) -> tuple[Findings, str]:
-    """Return the run with as many cases as a table has room for, and what was left out, in words.
-
-    Where not all fit, they are the smallest and the largest of each series, as far as these fit.
-    """
-    most = max(2, int(MOST_ROWS / max(rows_per_case, 1)))
-    measured = [point for point in findings.rows("cases") if point.steps]
-    if len(measured) <= most:
-        return findings, ""
-    kept, which = measured[:most], "the first"
-    if not findings.side_by_side:
-        series = ([point for point in points if point.steps] for points in findings.series.values())
-        ends = [point for known in series for point in dict.fromkeys(known[:1] + known[-1:])]
-        kept, which = ends[:most], "the smallest and the largest case of each series"
-        which += "" if len(kept) == len(ends) else " that there is room for"
-    said = f"Listed: {which}, {len(kept):,} of {len(measured):,} measured cases."
-    return findings.of_cases({point.case for point in kept}), said
 
 
 def _shown(column: Column, value: Value) -> float | None:
@@ -303,7 +282,6 @@ class Topic:
     * `paragraphs` stand before all else;
     * `tables` are for people: on the terminal, in Markdown and LaTeX, and on the page;
     * `details` are on the page alone, as what its figure shows; without them its tables are that;
-    * `files` are CSV files by name, which the page has inside as well;
     * `figure` is its figure;
     * `blocks` is its section of the page, where that has more than figure and tables.
     """
@@ -314,10 +292,8 @@ class Topic:
     paragraphs: Callable[[Findings], Iterable[str]] = lambda _: ()
     tables: Tables = lambda _: ()
     details: Tables = lambda _: ()
-    files: tuple[str, ...] = ()
     figure: TopicFigure | None = None
     blocks: Callable[[Context], Sequence[Block]] | None = None
-    rows_per_case: str = ""  # a frame of whose cases the page of a large run lists some alone
 
     def section(self, context: Context) -> Section | None:
         """Return the section of the page; None where there is nothing to say."""
@@ -328,17 +304,10 @@ class Topic:
         return Section(name=self.name, title=title, lead=lead, blocks=blocks)
 
     def _blocks(self, context: Context) -> Sequence[Block]:
-        findings, left_out = context.findings, ""
-        if self.rows_per_case:
-            of_case = findings.by_case(self.rows_per_case)
-            rows = sum(map(len, of_case.values())) / max(1, len(of_case))
-            findings, left_out = chosen(findings, rows)
+        findings = context.findings
         said = (Words(title="", lines=(words,)) for words in self.paragraphs(findings))
-        how: dict[str, Any] = {"left_out": left_out}
-        data = context.listings(
-            self.details(findings), f"{self.name}-data", *self.files, most=MOST_ROWS, **how
-        )
-        shown = context.listings(self.tables(findings), self.name, *self.files, **how)
+        data = context.listings(self.details(findings), f"{self.name}-data")
+        shown = context.listings(self.tables(findings), self.name)
         if not data:
             data, shown = shown, []
         return [*said, *with_picture(context, self.figure, data), *shown]

@@ -86,14 +86,10 @@ class Answer:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Self:
-        """Return what `document` has made."""
+        """Return what a dictionary of its fields says, as JSON has kept it."""
         lines = tuple(Line(**{name: str(cell) for name, cell in line.items()}) for line in document["lines"])
         texts = {name: str(document[name]) for name in ("suite", "folder", "concerns", "page")}
         return cls(lines=lines, sentences=tuple(map(str, document["sentences"])), **texts)
-
-    def document(self) -> dict[str, Any]:
-        """Return it for JSON."""
-        return asdict(self)
 
 
 def _lines(findings: Findings) -> Iterator[Line]:
@@ -298,7 +294,7 @@ class Sources:
 
     def remember(self, written: Sequence[Path], answer: Answer) -> None:
         """Note that a report was made of these, and what it said."""
-        _keep(self.folder, report=self._now(written) | {"answer": answer.document()})
+        _keep(self.folder, report=self._now(written) | {"answer": asdict(answer)})
 
     def _now(self, written: Sequence[Path]) -> dict[str, Any]:
         return {"asked": self.asked, "files": self.files, "written": _stamps(self.folder, written)}

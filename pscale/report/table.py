@@ -47,6 +47,7 @@ _WRITERS: dict[str, Callable[[Any], str]] = {  # of the numbers of a unit
     "gflops": text.number_3,
 }
 _INTERVALS: dict[str, Callable[[Any], str]] = {
+    "number": text.number_interval,
     "ratio": text.ratio_interval,
     "share": text.percent_interval,
     "change": text.change_interval,
@@ -123,8 +124,7 @@ class Table:
     """A table: one tone and as many values as columns in every row.
 
     In a `grouped` one several rows in turn are about what the first of them begins with. `cases` are those
-    that the rows are about, empty for a row about several. `files` are names of the data for programs, where
-    these differ from the topic's.
+    that the rows are about, empty for a row about several. `files` are names of the data for programs.
     """
 
     title: str
@@ -179,7 +179,8 @@ def listed(
     """Yield a table with a row for each finding, of what its columns get; none without findings.
 
     The name of a declared column is one too. A `filled` table has no columns that no finding has a value for.
-    Below it stands what the columns of `explain` mean.
+    Below it stands what the columns of `explain` mean. Its data are the frame of the findings, unless `files`
+    name others.
     """
     found = list(findings)
     named = (Column(get=column) if isinstance(column, str) else column for column in columns)
@@ -193,7 +194,7 @@ def listed(
             caption=caption,
             grouped=grouped,
             cases=tuple(map(case, found)),
-            files=files,
+            files=files or (type(found[0]).__name__,) * hasattr(found[0], "declared"),
         )
         yield table.filled() if filled else table
 

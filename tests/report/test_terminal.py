@@ -2,6 +2,7 @@ import io
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from itertools import pairwise
 
 import pytest
@@ -197,7 +198,7 @@ def test_what_a_run_says_in_brief_crosses_to_another_process_and_has_the_numbers
     points = [Point(ranks=ranks, transfer_s=0.01 * (ranks > 1), noise=0.01) for ranks in (1, 2)]
     summary = Findings(load(write_run(tmp_path / "run", points, steps=8, repeats=5)))
     found = Answer.of(summary, "page")
-    assert Answer.read(found.document()) == found
+    assert Answer.read(asdict(found)) == found
     (only,) = found.lines
     largest = max(summary.rows("cases"), key=lambda point: point.ranks)
     assert only.figure.startswith(f"{largest.efficiency.value:.1%} ± ")

@@ -13,7 +13,7 @@ from pscale.analysis.difference import EQUAL
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import grouped
 from pscale.analysis.stats import Estimate
-from pscale.report.blocks import Block, Context, Topic, TopicFigure, with_picture
+from pscale.report.blocks import MOST_CASES, Block, Context, Topic, TopicFigure, with_picture
 from pscale.report.figure_style import BAD, FAINT, QUIET, Colour, describe, mark, narrow, sized, wrapped
 from pscale.report.table import Column, Columns, Table, Tone, Value, Written, listed
 from pscale.report.topics import predictions
@@ -121,7 +121,7 @@ def _columns(findings: Findings, *, wide: bool) -> tuple[Column, ...]:
 
 
 def _blocks(context: Context) -> Sequence[Block]:
-    data = context.listings(every_case(context.findings, "Every case"), "cases", "cases")
+    data = context.listings(every_case(context.findings, "Every case"), "cases", most=MOST_CASES)
     return with_picture(context, SCALING.figure, data)
 
 
@@ -418,7 +418,7 @@ def _evidence(findings: Findings) -> Iterator[Table]:
     how: dict[str, Any] = {"filled": True, "tone": lambda row: "base" if row.base else ""}
     yield from listed("Evidence by size", rows, columns, caption=caption, **how)
     basis = (Column("basis", get=lambda fact: fact[0]), Column("value", fold=True, get=lambda fact: fact[1]))
-    yield from listed("Basis of the evidence", _basis(findings), basis)
+    yield from listed("Basis of the evidence", _basis(findings), basis, files=("evidence",))
 
 
 def _efficiency(row: Row) -> Written:
@@ -432,7 +432,6 @@ EVIDENCE = Topic(
     lead="For a proposal for compute time: how far the program scales, and what its work costs.",
     paragraphs=paragraphs,
     tables=_evidence,
-    files=("evidence",),
     figure=TopicFigure(
         name="evidence",
         title="Step time and efficiency by size",

@@ -109,8 +109,6 @@ TOPIC = Topic(
         * _has_bare(findings)
     ),
     tables=tables,
-    files=("calls",),
-    rows_per_case="calls",
     figure=TopicFigure(
         name="calls",
         title="Bytes and bandwidth",

@@ -55,7 +55,7 @@ def _by_case(findings: Findings) -> Iterator[Table]:
     caption = f"{_product(factors)}; 95% interval: of parallel"
     for series, measured in _groups(findings):
         title = findings.titled("Efficiency", series)
-        yield from listed(title, measured, columns, caption=caption, tone=size_tone)
+        yield from listed(title, measured, columns, caption=caption, tone=size_tone, files=("efficiency",))
 
 
 def _column(factor: str, tree: Callable[[Any], Row] = lambda tree: tree) -> Column:
@@ -108,7 +108,6 @@ def _parts(findings: Findings) -> Iterator[Table]:
         caption="of step: on the rank where the phase is longest; transfer can exceed 100% if an ideal "
         "network would shift waiting into this phase",
         grouped=True,
-        files=("efficiency",),
     )
     factors = [name for name in _OF_PART[:-1] if name in _factors(findings.rows("axes"))]
     several = (of_axes.get(point.case, []) for point in largest)
@@ -146,10 +145,10 @@ def _blocks(context: Context) -> Sequence[Block]:
         return []
     wide = max(len(points) for _, points in groups) > _MOST_ACROSS
     if findings.side_by_side or wide or len(groups) > _MOST_TREES:
-        cases = context.listings(_by_case(findings), "efficiency", "efficiency")
+        cases = context.listings(_by_case(findings), "efficiency")
     else:
         cases = [_tree(context, *group) for group in groups]
-    return [Bands(), *cases, *context.listings(_parts(findings), "parts", "axes")]
+    return [Bands(), *cases, *context.listings(_parts(findings), "parts")]
 
 
 def _tree(context: Context, series: str, points: Sequence[Row]) -> Listing:

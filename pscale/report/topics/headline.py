@@ -52,7 +52,6 @@ _splits = show(
     ),
     grouped=True,
     filled=True,
-    files=("splits",),
 )
 _delay_costs = show(
     "Cost of injected delays",
@@ -66,7 +65,6 @@ _delay_costs = show(
     ),
     explain=("injected_s", "passed_on"),
     filled=True,
-    files=("delay_costs",),
 )
 
 
@@ -98,7 +96,15 @@ def lost_time(findings: Findings) -> Iterator[Table]:
         f"useful: compute{' that the base case needs as well' * compared}"
         f"{'; to decide: which loss is the main one' * any(needs.values())}"
     )
-    yield from listed("Lost time", points, columns, caption=caption, tone=size_tone, filled=True)
+    yield from listed(
+        "Lost time",
+        points,
+        columns,
+        caption=caption,
+        tone=size_tone,
+        filled=True,
+        files=("lost_time",),
+    )
 
 
 def _is_seen(share: Estimate | None) -> bool:
@@ -130,9 +136,9 @@ def _blocks(context: Context) -> Sequence[Block]:
         if len(largest) <= _SENTENCES:
             blocks += _stacks(findings, largest)
         else:
-            blocks += context.listings(lost_time(findings), "lost", "lost_time")
+            blocks += context.listings(lost_time(findings), "lost")
         if len(largest) > 1:
-            blocks += context.listings(_series(findings), "series", "verdicts")
+            blocks += context.listings(_series(findings), "series")
     return blocks
 
 
@@ -228,6 +234,5 @@ TOPIC = Topic(
     name="verdict",
     title="In short",
     tables=tables,
-    files=("verdicts",),
     blocks=_blocks,
 )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _MOST_DRAWN = 4  # more bands hide each other
 _BAND = 0.15  # opacity
-_FILES = ("models", "laws", "law_predictions", "named_laws", "projections")
+_FILES = ("models", "laws", "law_predictions", "named_laws")
 
 
 def _time(known: Estimate) -> str:
@@ -90,7 +90,9 @@ def _fitted(model: Row, laws: Sequence[Row], predicted: Sequence[Row], findings:
         title = f"{title}: {text.clean(model.series)}"
     named = [row for row in findings.rows("named_laws") if row.model == model.model]
     caption = " ".join(messages.laws(model, laws, steps, named))
-    return listed(title, laws, columns, caption=caption, tone=lambda law: "base" * (law.part == "step"))
+    return listed(
+        title, laws, columns, caption=caption, tone=lambda law: "base" * (law.part == "step"), files=_FILES
+    )
 
 
 def drawn(findings: Findings) -> list[list[Row]]:
@@ -150,7 +152,9 @@ def _beside_measured(findings: Findings) -> Iterator[Table]:
         *(Column(kind, str, wide=True, get=both(kind)) for kind in kinds),
     )
     caption = "by kind: predicted → measured, per step of the mean rank" * bool(kinds)
-    yield from listed("Predicted beside measured", findings.rows("predicted"), columns, caption=caption)
+    files = ("predicted", "predicted_kinds")
+    rows = findings.rows("predicted")
+    yield from listed("Predicted beside measured", rows, columns, caption=caption, files=files)
     columns = ("cases", "mean_error", "largest_error", _INSIDE)
     scores = findings.rows("prediction_score")
     yield from listed("Score of the predictions", scores, columns)
@@ -161,14 +165,12 @@ MODELS = Topic(
     title="Model",
     lead="Predicted step times of larger sizes: from the parts of measured steps, and by fitted laws.",
     tables=tables,
-    files=_FILES,
 )
 MEASURED = Topic(
     name="prediction",
     title="Predicted beside measured",
     lead="Predictions that `pscale predict` recorded before these launches, and what was measured.",
     tables=_beside_measured,
-    files=("predicted", "predicted_kinds", "prediction_score"),
 )
 WHAT_IF = Topic(
     name="what-if",
@@ -184,5 +186,4 @@ WHAT_IF = Topic(
         ),
         explain=("replayed_s", "expected_s", "change"),
     ),
-    files=("what_if",),
 )

@@ -13,7 +13,7 @@ from pscale.analysis.frames import grouped
 from pscale.analysis.resources import NOTICED
 from pscale.analysis.scaling import FINE
 from pscale.config.metrics import METRICS, unit_of
-from pscale.report.blocks import MOST_ROWS, Block, Context, Downloads, Facts, Quote, Topic, Words, show
+from pscale.report.blocks import Block, Context, Downloads, Facts, Quote, Topic, Words, show
 from pscale.report.table import CASE, Column, Table, Tone, Value, Written, listed
 
 _OF_ONE_CASE = {"straggler", "injected"}  # warnings that name a rank, a phase, a purpose
@@ -164,11 +164,11 @@ def _blocks(context: Context) -> Sequence[Block]:
     """Return failures and cases without a result, with their reasons, expectations, warnings and notes."""
     findings = context.findings
     blocks: list[Block] = [
-        *context.listings(failures(findings), "failures", "failures"),
-        *context.listings(_interference(findings), "interference", "interference", most=MOST_ROWS),
-        *context.listings(_absent(findings), "absent", "cases", most=MOST_ROWS),
-        *context.listings(expectations(findings), "expectations", "expectations"),
-        *context.listings(_warnings(findings), "warnings", "warnings", most=MOST_ROWS),
+        *context.listings(failures(findings), "failures"),
+        *context.listings(_interference(findings), "interference"),
+        *context.listings(_absent(findings), "absent"),
+        *context.listings(expectations(findings), "expectations"),
+        *context.listings(_warnings(findings), "warnings"),
     ]
     return [*blocks, Words(title="Notes", lines=findings.notes)] if findings.notes else blocks
 
@@ -190,7 +190,7 @@ def _warnings(findings: Findings) -> Iterator[Table]:
     )
     cases = {label: case for case, label in findings.labels.items()}
     about = warnings(findings.rows("warnings"))
-    return listed("Warnings", about, columns, case=lambda said: cases.get(said[0], ""))
+    return listed("Warnings", about, columns, case=lambda said: cases.get(said[0], ""), files=("warnings",))
 
 
 PROBLEMS = Topic(

@@ -177,21 +177,18 @@ COLLECTIVES = Topic(
     title="Bare collectives",
     lead="Time and bandwidth of each operation by message size, without training.",
     tables=_bandwidths,
-    files=("bandwidths",),
 )
 THREADS = Topic(
     name="threads",
     title="Threads",
     lead="How the cores of a rank were used.",
     tables=_threads,
-    files=("threads",),
 )
 MEMORY = Topic(
     name="memory",
     title="Memory",
     lead="Predicted before the run, counted by the job, measured by the system.",
     tables=_memory,
-    files=("memory",),
     figure=TopicFigure(
         name="memory",
         title="Memory of the fullest rank by kind",

@@ -256,7 +256,6 @@ TOPIC = Topic(
         )
     ),
     tables=tables,
-    files=("roofline",),
     figure=TopicFigure(
         name="roofline",
         title="GFLOP/s over arithmetic intensity",

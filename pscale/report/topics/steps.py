@@ -149,8 +149,6 @@ PHASES = Topic(
     "Means over ranks and steps.",
     tables=lambda findings: () if _ranked(findings) else _times(findings),
     details=lambda findings: _times(findings) if _ranked(findings) else (),
-    files=("phases",),
-    rows_per_case="phases",
     figure=TopicFigure(
         name="breakdown",
         title="Shares of the step",
@@ -201,7 +199,6 @@ def _kinds_by_rank(findings: Findings) -> Iterator[Table]:
         [*{(span.case, span.rank): span for span in spans}.values()],
         columns,
         caption="Wait and exchange lie in the parts before them. Waits: share of the step.",
-        files=("timeline",),
     )
 
 
@@ -238,7 +235,6 @@ PIPELINE = Topic(
     ),
     tables=_bubbles,
     details=_kinds_by_rank,
-    files=("bubbles",),
     figure=TopicFigure(
         name="timeline",
         title="Timeline as it ran",
@@ -294,7 +290,6 @@ def _late_ranks(findings: Findings) -> Iterator[Table]:
             *(Column("late by", get="late_s"), Column("most in", get="phase")),
         ),
         explain=("step_share",),
-        files=("stragglers",),
     )
 
 
@@ -371,7 +366,6 @@ WAITS = Topic(
     "ones is a straggler: the others wait for it.",
     tables=_late_ranks,
     details=_waits_by_rank,
-    files=("ranks",),
     figure=TopicFigure(
         name="wait",
         title="Wait by rank and step",

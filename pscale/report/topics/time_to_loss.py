@@ -14,7 +14,7 @@ _COLUMNS: Columns = (
     *("ranks", "batch", "seeds"),
     Column("steps", text.number_3, get="to_loss_steps"),
     Column("time", get="to_loss_s"),
-    Column("95% interval", text.duration_interval, interval=True, get="to_loss_s"),
+    Column(get="to_loss_s", interval=True),
     Column("core-hours", text.number_3, get="to_loss_core_hours"),
     Column("× fewer ranks", get="over"),
     "answer",
@@ -40,5 +40,4 @@ TOPIC = Topic(
     title="Time to loss",
     lead="A larger batch keeps more ranks busy, and takes more text to reach the same loss.",
     tables=_tables,
-    files=("time_to_loss",),
 )

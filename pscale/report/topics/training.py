@@ -43,6 +43,7 @@ _ENDS = show(
         Column("unigram baseline", get="loss_unigram"),
     ),
     only=lambda point: point.losses,
+    files=("loss",),
 )
 
 
@@ -184,8 +185,6 @@ LOSS = Topic(
     lead="Equal curves mean equal work. Cases that learn differently (by optimizer, precision or "
     "compression) have different curves.",
     details=_ENDS,
-    files=("loss",),
-    rows_per_case="cases",
     figure=TopicFigure(
         name="loss",
         title="Loss by step",
@@ -224,7 +223,6 @@ LOSS_SCALE = Topic(
     title="Loss scaling",
     lead="The scale of the loss, and the steps whose gradients overflowed.",
     tables=_loss_scaling,
-    files=("loss_scaling",),
 )
 
 
@@ -246,5 +244,4 @@ EXPERTS = Topic(
         ),
         only=lambda point: point.dropped_share is not None,
     ),
-    files=("cases",),
 )

@@ -129,7 +129,6 @@ PLANS = Topic(
     lead="Plans of the same work on the same ranks. Plans as fast as the fastest share its place; "
     "for plans marked ? this is undecided.",
     tables=ranking,
-    files=("ranking",),
     figure=TopicFigure(
         name="plans",
         title="Step time of every plan",
@@ -269,7 +268,6 @@ CROSSING = Topic(
     lead="Ratio of step times over the swept number, from launches paired by round, so that changes of the "
     "machine affect both.",
     tables=crossings,
-    files=("crossings",),
     figure=TopicFigure(
         name="crossing",
         title="Ratio of step times over the swept number",
@@ -308,8 +306,6 @@ COSTS = Topic(
     title="Cost",
     lead="Core time is cores × step time: what an allocation is charged for.",
     tables=_costs,
-    files=("costs",),
-    rows_per_case="cases",
 )
 
 
@@ -322,13 +318,12 @@ MERITS = Topic(
         "merits",
         (
             *(CASE, "figure", "value"),
-            Column("95% interval", text.number_interval, interval=True, get="value"),
+            Column(get="value", interval=True),
             *("unit", "better", Column(get="launches", wide=True)),
         ),
         grouped=True,
         filled=True,
     ),
-    files=("merits",),
 )
 
 
@@ -351,7 +346,7 @@ def _topic(choice: str, title: str, lead: str, *columns: Column | str, **how: An
         filled=True,
         **how,
     )
-    return Topic(name=choice, title=title, lead=lead, tables=tables, files=("choices",))
+    return Topic(name=choice, title=title, lead=lead, tables=tables)
 
 
 COMPRESSION = _topic(
@@ -375,7 +370,7 @@ OFFLOAD = _topic(
     "Offload",
     "What moves from memory to a file, what that saves, and what it costs.",
     *("memory_bytes", _over("memory", "× none"), Column("in a file", get="file_bytes")),
-    *("read_bytes", "written_bytes", Column("at", text.size_rate, wide=True, get="bytes_per_s")),
+    *("read_bytes", "written_bytes", Column("B/s", wide=True, get="bytes_per_s")),
     *(Column("moving", wide=True, get="io_s"), Column("stalled", get="stall_s")),
     *(_STEP, _over("step", "× none's")),
     explain=("memory_bytes", "bytes_per_s", "stall_s"),
@@ -408,7 +403,7 @@ SAVED = Topic(
         (
             *(CASE, "load_by", Column("saving", get="save_s"), Column("saved", wide=True, get="saved_bytes")),
             *(Column("loading", get="load_s"), Column("read", wide=True, get="load_read_bytes")),
-            Column("95% interval", text.duration_interval, interval=True, wide=True, get="load_s"),
+            Column(get="load_s", interval=True, wide=True),
             Column("reading", wide=True, get="load_read_s"),
             Column("sending", wide=True, get="load_broadcast_s"),
             Column("sent", wide=True, get="load_broadcast_bytes"),
@@ -418,7 +413,6 @@ SAVED = Topic(
         caption="times: of the slowest rank; × read's: relative to the same case by read",
         filled=True,
     ),
-    files=("saved",),
 )
 OPTIMIZERS = _topic(
     "optimizer",
