@@ -355,12 +355,8 @@ def choices(
 
 
 _SAVED = (
-    "save_s",
-    "saved_bytes",
-    "load_read_s",
-    "load_broadcast_s",
-    "load_read_bytes",
-    "load_broadcast_bytes",
+    *("save_s", "saved_bytes"),
+    *("load_read_s", "load_broadcast_s", "load_read_bytes", "load_broadcast_bytes"),
 )
 
 
@@ -584,8 +580,23 @@ def compare(a: Run, b: Run, relevant: float = RELEVANT) -> Comparison:
     other_work = {one: _other_work(a, one, b, other) for one, other in both.items()}
     alike = [(one, both[one]) for one, differing in other_work.items() if not differing]
     missing = [
-        *((one, labels[0][one], "B", reason(b, pairs.get(one))) for one in labels[0] if one in times[0]),
-        *((one, labels[1][one], "A", reason(a, backward.get(one))) for one in labels[1] if one in times[1]),
+        *(
+            _lacking(one, labels[0][one], "B", reason(b, pairs.get(one)))
+            for one in labels[0]
+            if one in times[0] and one not in both
+        ),
+        *(
+            _lacking(one, labels[1][one], "A", reason(a, backward.get(one)))
+            for one in labels[1]
+            if one in times[1] and one not in both.values()
+        ),
+        *(
+            _lacking(
+                both[one], labels[1][both[one]], "both", f"a step does different work: {', '.join(what)}"
+            )
+            for one, what in other_work.items()
+            if what
+        ),
     ]
     begun = [run.cases["started_unix_s"].min() for run in (a, b)]
     sides = [((a, one, times[0][one]), (b, other, times[1][other])) for one, other in alike]
@@ -603,20 +614,7 @@ def compare(a: Run, b: Run, relevant: float = RELEVANT) -> Comparison:
             )
             for each, (one, other) in zip(tested(sides, difference, relevant), alike, strict=True)
         ],
-        missing=[
-            *(
-                _lacking(*each)
-                for each in missing
-                if each[0] not in (both if each[2] == "B" else both.values())
-            ),
-            *(
-                _lacking(
-                    both[one], labels[1][both[one]], "both", f"a step does different work: {', '.join(what)}"
-                )
-                for one, what in other_work.items()
-                if what
-            ),
-        ],
+        missing=missing,
         changes=changes(a, b, both.items()),
         apart_s=abs(begun[1] - begun[0]),
     )

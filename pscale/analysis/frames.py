@@ -497,12 +497,8 @@ def _part(row: Mapping[Any, Any], names: Sequence[str]) -> dict[str, Any]:
     return {name: row[name] for name in names if name in row}
 
 
-TOLERANCE = {
-    "float32": 1e-4,
-    "float64": 1e-9,
-    "fp16": 5e-4,
-    "bf16": 4e-3,
-}  # of the loss; what other orders of summation leave is far less
+# Of the loss; what other orders of summation leave is far less.
+TOLERANCE = {"float32": 1e-4, "float64": 1e-9, "fp16": 5e-4, "bf16": 4e-3}
 _NOT_THE_TRAINING = ("ranks", "threads", "plan", "timing", "launch", "require", "inject", "jitter", "ghost")
 _NAMES = ("id", "suite", "label", "series", "base", "scaling")
 

@@ -257,7 +257,6 @@ def _keep(folder: Path, **parts: Any) -> None:
         atomic_files.write_json(folder / FILE, others | parts)
 
 
-_OF_A_RUN = ("run.json", "journal.jsonl")
 _CODE = Path(__file__).parents[1]
 Stamp = list[list[str | int]]
 
@@ -273,11 +272,11 @@ class Sources:
     @classmethod
     def of(cls, folder: Path, formats: Sequence[str] | None) -> Sources:
         """Look at them as they are now: before they are read."""
-        return cls(
-            folder=folder,
-            asked=[__version__, None if formats is None else list(formats)],
-            files=[*_run(folder), *_code()],
-        )
+        data = sorted((folder / "data").glob("*"))
+        beside = prediction_file(folder.absolute().parent)
+        files = _stamps(folder, [folder / "run.json", folder / "journal.jsonl", beside, *data])
+        asked = [__version__, None if formats is None else list(formats)]
+        return cls(folder=folder, asked=asked, files=[*files, *_code()])
 
     def drawn(self, file: str = ".") -> Answer | None:
         """Return what the last report said; None if it wrote no such file, or anything has changed since."""
@@ -298,12 +297,6 @@ class Sources:
 
     def _now(self, written: Sequence[Path]) -> dict[str, Any]:
         return {"asked": self.asked, "files": self.files, "written": _stamps(self.folder, written)}
-
-
-def _run(folder: Path) -> Stamp:
-    data = sorted((folder / "data").glob("*"))
-    beside = prediction_file(folder.absolute().parent)
-    return _stamps(folder, [*(folder / name for name in _OF_A_RUN), beside, *data])
 
 
 def _code() -> Stamp:
@@ -396,13 +389,7 @@ def card(folder: Path, findings: Findings | None = None) -> Card:
 
 def _stamp(folder: Path) -> list[int]:
     """Return what changes when a run does: launches add files to its data."""
-    times = []
-    for path in (folder / "run.json", folder / "data"):
-        try:
-            times.append(path.stat().st_mtime_ns)
-        except OSError:
-            times.append(0)
-    return times
+    return [int(of) for *_, of in _stamps(folder, (folder / "run.json", folder / "data"))]
 
 
 def _made(folder: Path, findings: Findings | None) -> Card:
@@ -442,7 +429,7 @@ def _made(folder: Path, findings: Findings | None) -> Card:
 
 
 def _unreadable(folder: Path, why: str) -> Card:
-    return Card(run=folder.name, path=str(folder), begun_unix_s=_stamp(folder)[0] * 1e-9, trouble=why)
+    return Card(run=folder.name, path=str(folder), begun_unix_s=sum(_stamp(folder)[:1]) * 1e-9, trouble=why)
 
 
 def _best(findings: Findings) -> dict[str, Any]:

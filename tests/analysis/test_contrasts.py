@@ -133,23 +133,6 @@ def test_memory_is_that_of_the_rank_which_was_predicted_to_hold_most(tmp_path):
     assert (memory.measured_bytes, memory.of_steps) == (60 << 20, True)
 
 
-def test_a_case_without_room_is_complete_and_known_by_its_prediction_alone(tmp_path):
-    predicted = {f"predicted_{kind}_bytes": 11 << 20 for kind in KINDS}
-    refused = Point(
-        ranks=4, status="skipped", reason="needs more", plan_row={"peak_memory_rank": 0, **predicted}
-    )
-    summary = summary_of(tmp_path / "run", [Point(ranks=1), refused])
-    assert summary.complete
-    assert summary.rows("failures") == []
-    (memory,) = (row for row in summary.rows("memory") if row.counted_bytes is None)
-    assert memory.predicted_bytes == 55 << 20
-    assert summary.case(memory.case).status == "skipped"
-
-
-def test_a_run_of_before_predictions_were_kept_has_no_memory_to_tell_of(tmp_path):
-    assert summary_of(tmp_path / "run", [Point(ranks=1)]).memory.empty
-
-
 def test_plans_whose_launches_differ_too_much_are_not_ranked_and_not_called_equal(tmp_path):
     points = [
         point(name, made, launch_noise=0.3, compute_s=compute_s)

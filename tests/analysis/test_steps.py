@@ -51,10 +51,6 @@ def test_the_wait_map_has_a_row_a_rank_and_a_column_a_step(tmp_path):
     assert cells(summary.wait) == pytest.approx(np.array([[0.01] * 7, [0] * 7, [0.01] * 7]), abs=1e-12)
 
 
-def test_a_case_that_failed_has_no_wait_map(tmp_path):
-    assert summary_of(tmp_path / "run", [Point(ranks=2, status="failed")]).wait.empty
-
-
 def test_the_map_of_waits_is_of_the_case_that_waits_most_among_the_largest(tmp_path):
     healthy = Point(ranks=2, series="healthy")
     delayed = Point(ranks=2, series="delayed", late_s={1: 0.02}, injected=True)
@@ -101,16 +97,6 @@ def test_roofs_are_means_over_ranks_of_the_best_launch(run):
         changed = [row | {"gemm_peak_gflops": peak} for row, peak in zip(ranks, peaks, strict=True)]
         write_part(run / "data", "ranks", case, repeat, changed)
     assert {each.peak_gflops for each in Findings(load(run)).rows("roofline")} == {80}
-
-
-def test_roofs_that_were_not_measured_are_not_known(tmp_path):
-    point = Point(ranks=2, kernels=[row(rank, 0.001) for rank in (0, 1)])
-    (product,) = summary_of(tmp_path / "run", [point]).rows("roofline")
-    assert (product.peak_gflops, product.stream_gb_s) == (None, None)
-
-
-def test_runs_without_the_table_have_none(tmp_path):
-    assert summary_of(tmp_path / "run", [Point(ranks=1)]).rows("roofline") == []
 
 
 def test_runs_laid_over_each_other_keep_the_costs_of_each(run, tmp_path):

@@ -391,7 +391,6 @@ HINTS = Topic(
     title="Hints for MPI-IO",
     lead="What the library says of `data.hints` when the file is open.",
     tables=show("Hints for MPI-IO", "hints", (CASE, "hint", "asked", "used", "answer"), grouped=True),
-    files=("hints",),
 )
 SAVED = Topic(
     name="saved",

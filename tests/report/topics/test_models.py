@@ -124,14 +124,6 @@ def test_a_size_that_is_none_is_a_usage_error(report):
     assert "--predict" in shown.err
 
 
-def test_json_has_laws_and_predictions(report):
-    _, shown = report("--predict", "64", "--format", "json")
-    rows = json.loads(shown.out)["law_predictions"]
-    (found,) = [row for row in rows if row["part"] == "step" and not row["curve"]]
-    assert (found["size"], found["beyond"]) == (64, False)
-    assert found["time_s_low"] <= found["time_s"] <= found["time_s_high"]
-
-
 def test_csv_and_markdown_have_the_formula(folder):
     _, summary = folder
     rows = {row["part"]: row for row in csv.DictReader(io.StringIO(csv_tables(summary)["laws"]))}

@@ -83,23 +83,28 @@ def test_the_table_is_of_the_largest_case_and_says_what_follows_from_it(timed):
     assert "matrix-product peak (100 GFLOP/s) and FLOP/B × memory bandwidth (20 GB/s)" in table.caption
 
 
-def test_what_exceeds_the_peak_is_said_to(tmp_path):
-    rows = [row("forward", "product", 0.002, flops=320_000_000, moved=8_000_000)]
-    (table,) = tables(
-        summary_of(tmp_path / "run", [Point(ranks=1, rank_row=ROOFS, kernels=of_ranks(1, rows))])
-    )
-    assert "160% of its roof" in table.caption
-    assert "Above the matrix-product peak: matmul in forward. Either other processes" in table.caption
+SAID = {
+    "above the peak": (
+        [row("forward", "product", 0.002, flops=320_000_000, moved=8_000_000)],
+        "160% of its roof (compute bound). Above the matrix-product peak: matmul in forward",
+    ),
+    "outside": (
+        [row("forward", "other", 0.006), row("forward", "norm", 0.004, flops=1000, moved=1000)],
+        "Most compute time is outside kernels. The kernel class with the most time is norm: 40.0%",
+    ),
+    "next to none": (
+        [row("data", "other", 1.0), row("forward", "product", 0.000_5, flops=1000, moved=1000)],
+        "Most compute time is outside kernels. One profiled step",
+    ),
+}
 
 
-def test_time_outside_kernels_is_said_first_where_it_is_most(tmp_path):
-    rows = [row("forward", "other", 0.006), row("forward", "norm", 0.004, flops=1000, moved=1000)]
-    (table,) = tables(
-        summary_of(tmp_path / "run", [Point(ranks=1, rank_row=ROOFS, kernels=of_ranks(1, rows))])
-    )
-    assert table.caption.startswith(
-        "Most compute time is outside kernels. The kernel class with the most time is norm: 40.0%"
-    )
+@pytest.mark.parametrize("kind", SAID)
+def test_what_takes_most_time_and_what_is_above_its_roof_is_said(tmp_path, kind):
+    rows, said = SAID[kind]
+    points = [Point(ranks=1, rank_row=ROOFS, kernels=of_ranks(1, rows))]
+    (table,) = tables(summary_of(tmp_path / "run", points))
+    assert said in table.caption
 
 
 def test_without_a_measured_bandwidth_there_is_no_roof_and_no_figure(without_roofs):
@@ -147,10 +152,3 @@ def test_the_figure_has_a_point_for_each_kernel_with_flops_and_labels_that_do_no
         "norm 10%",
     } == set(said)
     assert not any(a.overlaps(b) for place, a in enumerate(boxes) for b in boxes[:place])
-
-
-def test_kernels_that_take_next_to_none_of_the_time_are_not_ranked(tmp_path):
-    rows = [row("data", "other", 1.0), row("forward", "product", 0.000_5, flops=1000, moved=1000)]
-    summary = summary_of(tmp_path / "run", [Point(ranks=1, rank_row=ROOFS, kernels=of_ranks(1, rows))])
-    (table,) = tables(summary)
-    assert table.caption.startswith("Most compute time is outside kernels. One profiled step")

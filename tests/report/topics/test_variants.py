@@ -80,6 +80,7 @@ def test_memory_is_shown_predicted_beside_counted_beside_measured(compared):
     assert first["of predicted"] == "110%"
     assert (refused["predicted"], refused["counted"], refused["measured"]) == ("200 MiB", "skipped", "-")
     assert [tone for tone, _ in table.rows] == ["", "", "pending"]
+    assert (compared.complete, compared.rows("failures")) == (True, []), "a case without room is no failure"
     assert "predicted only" in table.caption
 
 
