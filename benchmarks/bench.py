@@ -23,6 +23,7 @@ import figures
 HERE = Path(__file__).parent
 BLAS = figures.blas_kind()
 KEPT, NEW = figures.COMMITTED / BLAS, figures.COMMITTED / "new" / BLAS
+RIVALS = ("step", "data_parallel")  # programs that run PyTorch too
 WIDE = ("--width", "1024", "--heads", "16", "--layers", "2")
 BENCHMARKS = {  # the program with its arguments
     "startup": ("startup",),
@@ -37,6 +38,7 @@ BENCHMARKS = {  # the program with its arguments
     "firmness": ("firmness",),
     "history": ("history",),
     "predict": ("predict",),
+    "data_parallel": ("data_parallel",),
     "attention": ("attention",),
     "attention_numpy": ("attention", "--kernels", "numpy"),
     "step": ("step", "--rounds", "9", "--goal", "0.88"),
@@ -68,10 +70,10 @@ def changes(before: dict[str, figures.Figure], now: dict[str, figures.Figure]) -
 def chosen(names: list[str], torch_python: str) -> dict[str, list[str]]:
     """Return the commands of the benchmarks that are named, or of all that can run here."""
     wanted = names or list(BENCHMARKS)
-    rivals = [name for name in wanted if BENCHMARKS[name][0] == "step"]
+    rivals = [name for name in wanted if BENCHMARKS[name][0] in RIVALS]
     find = [torch_python, "-c", "import torch"]
     if rivals and subprocess.run(find, check=False, capture_output=True).returncode:
-        print("skipping the steps, which need PyTorch: `pip install '.[torch]'`, or --torch-python")
+        print("skipping what needs PyTorch: `pip install '.[torch]'`, or --torch-python")
         wanted = [name for name in wanted if name not in rivals]
     torch = ["--torch-python", torch_python]
     return {name: [*BENCHMARKS[name], *(torch if name in rivals else [])] for name in wanted}

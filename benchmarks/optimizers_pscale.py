@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pscale.config import Model, Plan, Train
-from pscale.mesh.self_axis import SelfMesh
+from pscale.mesh.alone import SelfMesh
 from pscale.nn.optimizers import make_optimizer
 from pscale.nn.optimizers.base import update
 from pscale.nn.optimizers.state import Flat

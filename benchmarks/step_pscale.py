@@ -11,7 +11,7 @@ import numpy as np
 from figures import blas
 
 from pscale.config import Case, Model, Plan, Train
-from pscale.mesh.self_axis import SelfMesh
+from pscale.mesh.alone import SelfMesh
 from pscale.nn import kernels
 from pscale.parallel.zero import Replicas
 from pscale.training.build import Stage, build

@@ -26,8 +26,8 @@ from step_pscale import Runner
 from pscale.config import Case, from_dict
 from pscale.data import prepare
 from pscale.mesh import grid, mpi
+from pscale.mesh.alone import SelfMesh
 from pscale.mesh.axis import Mesh
-from pscale.mesh.self_axis import SelfMesh
 from pscale.parallel.ranks import GROUPS
 from pscale.worker.job import make_trainer
 from pscale.worker.recorder import Recorder
