@@ -12,11 +12,15 @@ from __future__ import annotations
 import argparse
 import resource
 import statistics
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from arena import Arena
 
 from pscale.config import Train
 from pscale.nn.buffers import Array, aligned
@@ -26,7 +30,7 @@ from pscale.nn.offload.storage import Storage
 from pscale.nn.optimizers.adamw import RULE
 from pscale.nn.optimizers.base import ALONE, update
 from pscale.nn.optimizers.state import Flat, Piece, Slots, State
-from pscale.nn.param import Arena, Param, normal
+from pscale.nn.param import Param, normal
 from pscale.worker.usage import peak_resident_bytes, reset_peak, resident_bytes
 
 CHUNKS = [256 << 10, 1 << 20, 4 << 20]

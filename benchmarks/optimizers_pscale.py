@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from arena import Arena
 
 from pscale.config import Model, Plan, Train
 from pscale.mesh.alone import SelfMesh
 from pscale.nn.optimizers import make_optimizer
 from pscale.nn.optimizers.base import update
 from pscale.nn.optimizers.state import Flat
-from pscale.nn.param import Arena
 from pscale.training.build import build
 from pscale.worker.environment import use_kernels
 

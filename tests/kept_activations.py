@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pscale.mesh.grid import place
 from pscale.nn import counts
 from pscale.nn.counts import _blocks
-from pscale.nn.dtypes import BYTES, compute_bytes
+from pscale.nn.dtypes import BYTES
 from pscale.nn.kernels.attention_block import scores_per_head
+from pscale.nn.param import share
 from pscale.nn.routing import room
-from pscale.parallel import pipeline, sharding
-from pscale.parallel.context.form import form_of
-from pscale.parallel.context.plan import _met
-from pscale.parallel.matrix.grid import activation_parts, count, scheme_of
+from pscale.parallel import pipeline
+from pscale.parallel.context.form import form_of, score_pieces
+from pscale.parallel.matrix.grid import count, scheme_of
 from pscale.parallel.recompute import stage_segments
 
 
@@ -32,7 +32,7 @@ def activation_bytes(model, sequences, *, inside=1, outside=1, columns=None, tok
     units = unit_activation_bytes(
         model, sequences, inside=inside, outside=outside, columns=columns, tokens=tokens, kept=kept
     )
-    turns = compute_bytes(model.dtype) * (tokens or model.sequence) * model.width // model.heads
+    turns = max(4, BYTES[model.dtype]) * (tokens or model.sequence) * model.width // model.heads
     return sum(size for _, size in units) + turns * (model.positions == "rope")
 
 
@@ -48,7 +48,7 @@ def unit_activation_bytes(model, sequences, *, inside=1, outside=1, columns=None
     tokens go.
     """
     n = sequences * (model.sequence if tokens is None else tokens)
-    h, item, wide = model.width, BYTES[model.dtype], compute_bytes(model.dtype)
+    h, item, wide = model.width, BYTES[model.dtype], max(4, BYTES[model.dtype])
     if kept is None:
         scores = scores_per_head(model.sequence) if model.keeps_scores else 0
         kept = Kept(scores=model.heads * scores, sums=model.heads * model.sequence)
@@ -85,7 +85,7 @@ def _mixture_bytes(model, sequences, tokens, item):
     h, n, E = model.width, sequences * tokens, model.experts
     places, choices = sequences * E * room(model, model.sequence // tokens), n * model.top_k
     of_router = (n + sequences) * E + choices
-    numbers = item * (n * h + places * (2 * h + mlp_numbers(model))) + compute_bytes(model.dtype) * of_router
+    numbers = item * (n * h + places * (2 * h + mlp_numbers(model))) + max(4, BYTES[model.dtype]) * of_router
     return numbers + 17 * choices + 9 * places
 
 
@@ -112,7 +112,7 @@ def unit_put_off_bytes(model, sequences, *, inside=1, outside=1, columns=None, t
             places = sequences * model.experts * room(model, model.sequence * sequences // mine)
             mlp = item * (8 * n * h // inside + 2 * n * h)
             mixture = item * (10 * places * h + mine * h) - mlp
-            mixture += compute_bytes(model.dtype) * mine * model.experts
+            mixture += max(4, BYTES[model.dtype]) * mine * model.experts
             blocks = _blocks(model, block, mixture)
             logits = model.vocabulary if columns is None else columns
             return [("embedding", 0), *blocks, ("head", item * n * (h + logits))]
@@ -130,7 +130,7 @@ def kept_numbers(case, rank):
     output = model.width * tokens if parts > 1 else 0
     if not model.keeps_scores:
         return Kept(scores=output, sums=heads * tokens * parts)
-    pieces = _met(case, place(plan.sizes, rank, "cp"))
+    pieces = score_pieces(case, place(plan.sizes, rank, "cp"))
     return Kept(
         scores=heads * sum(piece.scores(kept=True) for piece in pieces) + output,
         sums=heads * sum(piece.size[0] for piece in pieces),
@@ -144,8 +144,8 @@ def unit_grid_bytes(case):
     numbers for each row outside.
     """
     model, sizes, scheme = case.model, case.plan.sizes, scheme_of(case.plan)
-    sequences, item, h = sharding.sequences(case), sharding.item_bytes(case), model.width
-    wide = compute_bytes(model.dtype)
+    sequences, item, h = micro_batch(case), BYTES[model.dtype], model.width
+    wide = max(4, BYTES[model.dtype])
     n = sequences * model.sequence
     per_head = scores_per_head(model.sequence) if model.keeps_scores else 0
     kept_heads = sequences * model.heads * (case.plan.checkpoint != "selective")
@@ -181,13 +181,25 @@ def peak(actions, kept, put_off=lambda _: 0):
     return most
 
 
+def micro_batch(case):
+    """Return the sequences of a micro-batch of a replica."""
+    return case.train.batch // case.plan.batch_parts // case.train.micro_batches
+
+
+def message_bytes(case):
+    """Return the size of a message to the next stage: this rank's b s h activations of a micro-batch."""
+    shape = pipeline.activation_shape(case.model, case.plan, micro_batch(case))
+    return math.prod(shape) * BYTES[case.model.dtype]
+
+
 def kept_bytes(case, rank):
     """Predict the most that `rank` keeps for backward passes to come, of all micro-batches under way.
 
     In closed form, from the literature's counts: a part of the activations, which the pool also has.
     """
     model, plan, stage = case.model, case.plan, pipeline.stage_of(case.plan, rank)
-    sequences, columns = sharding.sequences(case), sharding.vocabulary(case, rank)
+    mine = share(model.vocabulary, plan.tp, place(plan.sizes, rank, "tp"))
+    sequences, columns = micro_batch(case), mine.stop - mine.start
     tokens, outside = model.sequence // plan.cp, plan.tp if plan.sp else 1
     kept = (
         unit_grid_bytes(case)
@@ -205,8 +217,7 @@ def kept_bytes(case, rank):
     put_off = unit_put_off_bytes(
         model, sequences, inside=plan.tp, outside=outside, columns=columns, tokens=tokens
     )
-    parts, slice_ = stage_segments(case, stage), sharding.activation_bytes(case) // outside
-    slice_ //= math.prod(activation_parts(plan))
+    parts, slice_ = stage_segments(case, stage), message_bytes(case)
 
     def of_segment(segment):
         return slice_ if segment.recomputed else kept[segment.units[0]][1]

@@ -14,8 +14,8 @@ from mpi4py import MPI
 from patience import LIMIT_S
 from thread_mesh import ThreadMesh, reduced
 
-from pscale.mesh import mpi, nonblocking
-from pscale.mesh.mpi import MpiAxis
+from pscale.mesh import nonblocking
+from pscale.mesh.axis import Axis
 
 _OTHERS_S = 1e-5  # for which another rank gets the turn
 
@@ -67,7 +67,7 @@ class LateRequest:
 
 
 class LateComm:
-    """A communicator as `MpiAxis` uses it."""
+    """A communicator as `Axis` uses it."""
 
     def __init__(self, rank, size, board, random):
         self.rank, self.size = rank, size
@@ -82,16 +82,16 @@ class LateComm:
         return self._message((source, self.rank), "receive", out, tag)
 
     def Iallreduce(self, x, out, op, _root=None):  # noqa: N802
-        return self._collective(partial(_reduce, op), out if x is MPI.IN_PLACE else x, out)
+        return self._collective(partial(_reduce, op), out if x is None else x, out)
 
     Ireduce = Iallreduce
 
     def Ireduce_scatter_block(self, x, out, op):  # noqa: N802
-        x, out = (out, _parts(out, self.size)[0]) if x is MPI.IN_PLACE else (x, out)
+        x, out = (out, _parts(out, self.size)[0]) if x is None else (x, out)
         return self._collective(partial(_reduce_scatter, op), x, out)
 
     def Iallgather(self, x, out):  # noqa: N802
-        return self._collective(_gather, _parts(out, self.size)[self.rank] if x is MPI.IN_PLACE else x, out)
+        return self._collective(_gather, _parts(out, self.size)[self.rank] if x is None else x, out)
 
     def Igather(self, x, out, _root):  # noqa: N802
         return self._collective(_gather, x, out)
@@ -157,8 +157,7 @@ def _deliver(sides):
 
 
 def _total(op, sides):
-    (name,) = (name for name, each in mpi._OPS.items() if each == op)
-    return reduced([x for x, _ in sides], name).reshape(-1)
+    return reduced([x for x, _ in sides], op).reshape(-1)
 
 
 def _reduce(op, sides):
@@ -197,7 +196,7 @@ class LateMesh(ThreadMesh):
         super().__init__(switchboard, rank, *more)
 
     def _made(self, name, rank, board, size, recorder):
-        return MpiAxis(name, LateComm(rank, size, board, self._random), recorder, self._outstanding)
+        return Axis(name, LateComm(rank, size, board, self._random), recorder, self._outstanding)
 
     def progress(self):
         nonblocking.progress(self._outstanding)

@@ -17,10 +17,9 @@ from pscale.config import Case, Data, Model, Plan, Timing, Train
 from pscale.data import prepare
 from pscale.mesh.grid import axis_name, groups
 from pscale.nn.kernels import reference
-from pscale.parallel import strategies
 from pscale.parallel.ranks import GROUPS
 from pscale.runs.schema import VERBS, Kind
-from pscale.training.dry_run import state_use
+from pscale.training.dry_run import state_use, step_calls
 from pscale.worker.job import loss_spread, make_trainer, replica_spread
 from pscale.worker.recorder import Recorder
 from pscale.worker.verify import assembled, free_routing, on_one_rank, outcome
@@ -178,7 +177,7 @@ def predicted_calls(case, plan):
     """Return what `counted_calls` should."""
     counters = [Counter() for _ in range(plan.ranks)]
     for rank, counter in enumerate(counters):
-        for call in strategies.calls(on_plan(case, plan), rank):
+        for call in step_calls(on_plan(case, plan), rank):
             counter[call.axis, call.verb, call.sent_bytes] += call.count
     return counters
 

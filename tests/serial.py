@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from arena import Arena
 
 from pscale.config import Model, Plan
-from pscale.mesh.self_axis import SelfMesh
+from pscale.mesh.alone import SelfMesh
 from pscale.nn.dtypes import dtype_of
 from pscale.training.build import Stage, build
 

@@ -19,8 +19,10 @@ import numpy as np
 from patience import LIMIT_S
 
 from pscale.mesh import grid
-from pscale.mesh.axis import NO_HINTS, Array, Axis, Op, Recorder, Tag
-from pscale.mesh.self_axis import NullRecorder, PlainFile, SelfAxis
+from pscale.mesh.alone import alone
+from pscale.mesh.axis import NO_HINTS, Array, Axis, ParallelFile, Tag
+from pscale.mesh.nonblocking import NullRecorder, Recorder
+from pscale.mesh.sums import Op
 from pscale.nn.dtypes import combine
 
 T = TypeVar("T")
@@ -173,7 +175,7 @@ def reduced(everyone: Sequence[Array], op: Op = "sum") -> Array:
     return total.reshape(everyone[0].shape)
 
 
-class ThreadAxis:
+class ThreadAxis(Axis):
     def __init__(self, name: str, rank: int, board: Board, size: int, recorder: Recorder):
         self.name, self.rank, self.size, self.recorder = name, rank, size, recorder
         self._board = board
@@ -236,12 +238,12 @@ class ThreadAxis:
 
         self._call("all_to_all", x.nbytes, act)
 
-    def start_send(self, x: Array, to: int, tag: Tag = Tag.MESSAGE) -> Message:
+    def start_send(self, x: Array, to: int, tag: Tag) -> Message:
         number = self._start("send", x.nbytes, lambda: None, to)._number
         done = self._board.post("send", (self.rank, to, tag), x, self.recorder.now())
         return Message(done, self.recorder, number)
 
-    def start_receive(self, out: Array, source: int, tag: Tag = Tag.MESSAGE) -> Message:
+    def start_receive(self, out: Array, source: int, tag: Tag) -> Message:
         number = self._start("receive", 0, lambda: None, source)._number
         done = self._board.post("receive", (source, self.rank, tag), out, self.recorder.now())
         return Message(done, self.recorder, number)
@@ -289,8 +291,8 @@ class ThreadAxis:
     def barrier(self) -> None:
         self._call("barrier", 0, lambda: self._board.gate.wait() and None)
 
-    def open(self, path: Path, hints: Mapping[str, Any] = NO_HINTS) -> PlainFile:  # noqa: ARG002
-        return PlainFile(path)
+    def open(self, path: Path, hints: Mapping[str, Any] = NO_HINTS) -> ParallelFile:  # noqa: ARG002
+        return ParallelFile(path)
 
     def gather_objects(self, value: T) -> list[T]:
         everyone = self._swap(value)
@@ -326,7 +328,7 @@ class ThreadMesh:
         self._switchboard, self._recorder = switchboard, recorder
         size = math.prod(self.sizes.values())
         self.world = self._made("world", rank, switchboard.world, size, NullRecorder())
-        self._axes: dict[tuple[str, ...], Axis] = {(): SelfAxis("")}
+        self._axes: dict[tuple[str, ...], Axis] = {(): alone("")}
 
     def axis(self, *axes: str) -> Axis:
         span = grid.spanned(self.sizes, axes)

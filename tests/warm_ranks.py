@@ -20,7 +20,7 @@ from pscale.config import Case, Launch, Plan, to_dict
 from pscale.config.training import is_16_bit
 from pscale.launch import launcher, machine
 from pscale.launch.command import command
-from pscale.mesh.self_axis import SelfMesh
+from pscale.mesh.alone import SelfMesh
 from pscale.nn.dtypes import tolerance
 from pscale.worker.recorder import Recorder
 from pscale.worker.verify import on_one_rank, trained

@@ -33,6 +33,7 @@ from pscale.runs.atomic_files import to_json
 from pscale.suite import shipped
 from pscale.suite.expand import expand
 from pscale.suite.load import Suite, load_suite
+from pscale.training.dry_run import step_calls
 from pscale.training.prediction import predict
 
 _LEAST_LABEL = 20  # characters of a line
@@ -79,8 +80,7 @@ def _show_cases(fits: Sequence[MemoryFit], console: Console) -> None:
         "Per step. Calls and bytes: rank 0; FLOPs: all ranks, causal attention; memory: the fullest rank.",
         style="dim",
     )
-    refused = [fit for fit in fits if fit.refusal]
-    if refused:
+    if refused := [fit for fit in fits if fit.refusal]:
         console.print(
             f"{_TOO_LARGE} {plural(len(refused), 'case')} will not be started: {refused[0].case.label} "
             f"{refused[0].refusal}",
@@ -159,7 +159,7 @@ def _mark(fit: MemoryFit) -> str:
 
 def _document(fit: MemoryFit) -> dict[str, Any]:
     """Return a case with what is predicted of its first and of its fullest rank."""
-    case, fullest, first = fit.case, fit.fullest, predict(fit.case, 0)
+    case, fullest, first, calls = fit.case, fit.fullest, predict(fit.case, 0), step_calls(fit.case, 0)
     memory = {
         "rank": fullest.rank,
         "kept_bytes": fullest.kept_bytes,
@@ -169,8 +169,8 @@ def _document(fit: MemoryFit) -> dict[str, Any]:
         "limit_bytes": fit.limit_bytes,
         "refusal": fit.refusal,
     }
-    predicted = {**to_dict(first), "sent_bytes": first.sent_bytes, "fullest": memory}
-    return {"id": case.id, **to_dict(case), "predicted": predicted}
+    sent = {"calls": [*map(to_dict, calls)], "sent_bytes": sum(call.step_bytes for call in calls)}
+    return {"id": case.id, **to_dict(case), "predicted": {**to_dict(first), **sent, "fullest": memory}}
 
 
 def _time(suite: Suite, round_s: float) -> str:
@@ -239,7 +239,7 @@ def _table(rows: Sequence[Mapping[str, str]], shown: Sequence[str], least_label:
 
 
 def _row(fit: MemoryFit) -> dict[str, str]:
-    case, first = fit.case, predict(fit.case, 0)
+    case, first, calls = fit.case, predict(fit.case, 0), step_calls(fit.case, 0)
     return {
         "id": case.id,
         "case": case.label + (" (base)" if case.base else ""),
@@ -247,8 +247,8 @@ def _row(fit: MemoryFit) -> dict[str, str]:
         "batch": str(case.train.batch),
         "parameters": f"{first.parameters:,}",
         "GFLOP": f"{first.model_flops * 1e-9:,.3g}",
-        "calls": str(sum(call.count for call in first.calls)),
-        "sent": size_of(first.sent_bytes),
+        "calls": str(sum(call.count for call in calls)),
+        "sent": size_of(sum(call.step_bytes for call in calls)),
         "memory": size_of(fit.fullest.total_bytes) + _mark(fit),
     }
 

@@ -167,24 +167,6 @@ class PrefetchReader:
         return enter, perf_counter_ns()
 
 
-class PartFile:
-    """A file of this rank alone, read without a buffer."""
-
-    def __init__(self, path: Path):
-        self._file, self.hints = path.open("rb", buffering=0), NO_HINTS
-
-    def read_at(self, offset: int, out: Array) -> None:
-        """Fill `out` with the bytes from `offset` on."""
-        self._file.seek(offset)
-        count = self._file.readinto(out.data)
-        if count != out.nbytes:
-            raise EOFError(f"the file ends after {count} of them")
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-
 def open_reader(
     data: Data,
     corpus: Corpus,
@@ -218,7 +200,7 @@ def open_reader(
     part = JobFile(path=path, world=mesh.world, writes=first_of_same)
     first, last = placement.span(axis.rank)
     part.write(corpus, first, last)
-    return FileReader(PartFile(path), part, first, placement, axis.rank)
+    return FileReader(ParallelFile(path), part, first, placement, axis.rank)
 
 
 def _part(corpus: Corpus, start: int, stop: int) -> Array:

@@ -1,28 +1,24 @@
-"""One named axis of the process mesh, as the rest of the program sees it."""
+"""One named axis of the process mesh: what every layer and strategy knows of other ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pscale.mesh.nonblocking import NonblockingCall, Recorder, Request, RequestQueue
+from pscale.mesh.sums import Op, Sums, sendable
+from pscale.nn.dtypes import HALF_BYTES
+
 Array = NDArray[Any]
-Op = Literal["sum", "max", "min"]
 T = TypeVar("T")
 NO_HINTS: Mapping[str, Any] = {}
-
-
-def lies_in(part: Array, whole: Array) -> bool:
-    """Tell whether `part` is the first of `whole` in memory: an exchange is then in place."""
-    if not np.may_share_memory(part, whole):
-        return False
-    address: int = part.__array_interface__["data"][0]
-    start: int = whole.__array_interface__["data"][0]
-    return address == start
+_IN_PLACE = None  # as mpi4py takes it
 
 
 class Tag(IntEnum):
@@ -50,100 +46,233 @@ class Pending(Protocol):
         ...
 
 
-class Axis(Protocol):
-    """A group of ranks that exchange data. Arrays are C-contiguous; results are written in place.
+class Axis:
+    """A group of ranks that exchange data over a communicator, which has the verbs of mpi4py.
 
-    A verb that takes a `dim` packs and unpacks where the library cannot; that time is noted as copy.
+    Arrays are C-contiguous; results are written in place. A verb that takes a `dim` packs and unpacks where
+    the library cannot; that time is noted as copy. `outstanding` knows what was started on any axis.
+
+    Before and after a call of MPI little is done, and by few functions: the data that it moves have taken the
+    caches, and every line of code or memory that is touched comes from far away.
     """
 
-    name: str
-    size: int
-    rank: int
+    # Reductions as the communicator knows them, and where an array begins.
+    ops: ClassVar[Mapping[Op, Any]] = {"sum": "sum", "max": "max", "min": "min"}
+    address: Callable[[Array], int] = staticmethod(lambda x: x.__array_interface__["data"][0])
+
+    def __init__(self, name: str, comm: Any, recorder: Recorder, outstanding: RequestQueue):
+        self.name = name
+        self.size: int = comm.size
+        self.rank: int = comm.rank
+        self._comm, self._recorder, self._now = comm, recorder, recorder.now
+        self._outstanding = outstanding
+        self._scratches: dict[tuple[tuple[int, ...], np.dtype[Any]], Array] = {}
+        self._sums = Sums(comm)
+        self._summed = HALF_BYTES if self.size > 1 else 0  # bytes of what MPI cannot add up
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory for arranging data."""
+        return sum(scratch.nbytes for scratch in self._scratches.values()) + self._sums.scratch_bytes
 
     def all_reduce(self, x: Array, op: Op = "sum") -> None:
         """Replace `x` on every rank by the reduction over all ranks."""
-        ...
+        enter = self._now()
+        if x.itemsize == self._summed:
+            self._outstanding.wait(self._sums.reduce(x, op))
+        else:
+            self._comm.Allreduce(_IN_PLACE, x, self.ops[op])
+        self._recorder.call(self.name, "all_reduce", x.nbytes, enter, self._now())
 
     def start_all_reduce(self, x: Array, op: Op = "sum") -> Pending:
         """Begin replacing `x` by the reduction over all ranks; leave `x` alone until complete."""
-        ...
+        enter = self._now()
+        if x.itemsize == self._summed:
+            request: Request = self._sums.reduce(x, op)
+        else:
+            request = self._comm.Iallreduce(_IN_PLACE, x, self.ops[op])
+        number = self._recorder.posted(self.name, "all_reduce", x.nbytes, enter, self._now())
+        return NonblockingCall(request, number, self._recorder, self._outstanding)
 
     def all_gather(self, x: Array, out: Array, dim: int = 0) -> None:
         """Put `x` of every rank side by side along `dim` of `out`."""
-        ...
+        whole = out if self._is_in_parts(out, dim) else self._scratch((self.size, *x.shape), x)
+        enter = self._now()
+        if x.itemsize == HALF_BYTES:
+            self._comm.Allgather(sendable(x), sendable(whole))
+        else:
+            self._comm.Allgather(x, whole)
+        self._recorder.call(self.name, "all_gather", x.nbytes, enter, self._now())
+        if whole is not out:
+            self.copy(np.moveaxis(whole, 0, dim), _parted(out, dim, self.size))
 
     def start_all_gather(self, x: Array, out: Array, dim: int = 0) -> Pending:
-        """Begin putting `x` of every rank side by side along `dim` of `out`; it may lie there."""
-        ...
+        """Begin putting `x` of every rank side by side along `dim` of `out`."""
+        mine = _IN_PLACE if x.base is not None and self._lies_in(x, out, self.rank) else sendable(x)
+        whole = out if self._is_in_parts(out, dim) else self._borrow((self.size, *x.shape), x)
+        enter = self._now()
+        request = self._comm.Iallgather(mine, sendable(whole))
+        number = self._recorder.posted(self.name, "all_gather", x.nbytes, enter, self._now())
+
+        def arrange() -> None:
+            self.copy(np.moveaxis(whole, 0, dim), _parted(out, dim, self.size))
+            self._give_back(whole)
+
+        then = None if whole is out else arrange
+        return NonblockingCall(request, number, self._recorder, self._outstanding, then)
 
     def reduce_scatter(self, x: Array, out: Array, dim: int = 0, op: Op = "sum") -> None:
         """Write this rank's part along `dim` of the reduction of `x` over all ranks to `out`."""
-        ...
+        parts = x
+        if not self._is_in_parts(x, dim):
+            parts = self._scratch((self.size, *out.shape), x)
+            self.copy(_parted(x, dim, self.size), np.moveaxis(parts, 0, dim))
+        enter = self._now()
+        if x.itemsize == self._summed:
+            self._outstanding.wait(self._sums.scatter(parts, out, op))
+        else:
+            self._comm.Reduce_scatter_block(parts, out, self.ops[op])
+        self._recorder.call(self.name, "reduce_scatter", x.nbytes, enter, self._now())
 
     def start_reduce_scatter(self, x: Array, out: Array, dim: int = 0, op: Op = "sum") -> Pending:
         """Begin writing this rank's part along `dim` of the reduction of `x` to `out`.
 
         Along the first, `out` may be the first part of `x`; the rest of `x` is then undefined.
         """
-        ...
+        parts = x
+        if not self._is_in_parts(x, dim):
+            parts = self._borrow((self.size, *out.shape), x)
+            self.copy(_parted(x, dim, self.size), np.moveaxis(parts, 0, dim))
+        given, taken = (_IN_PLACE, x) if out.base is not None and self._lies_in(out, x) else (parts, out)
+        enter = self._now()
+        if x.itemsize == self._summed:
+            request: Request = self._sums.scatter(parts, out, op)
+        else:
+            request = self._comm.Ireduce_scatter_block(given, taken, self.ops[op])
+        number = self._recorder.posted(self.name, "reduce_scatter", x.nbytes, enter, self._now())
+        then = None if parts is x else partial(self._give_back, parts)
+        return NonblockingCall(request, number, self._recorder, self._outstanding, then)
 
     def all_to_all(self, x: Array, out: Array) -> None:
         """Send `x[j]` to rank j and write what rank i sent to `out[i]`; both (size, ...)."""
-        ...
+        enter = self._now()
+        if x.itemsize == HALF_BYTES:
+            self._comm.Alltoall(sendable(x), sendable(out))
+        else:
+            self._comm.Alltoall(x, out)
+        self._recorder.call(self.name, "all_to_all", x.nbytes, enter, self._now())
 
-    def start_send(self, x: Array, to: int, tag: Tag = Tag.MESSAGE) -> Pending:
+    def start_send(self, x: Array, to: int, tag: Tag) -> Pending:
         """Begin sending `x` to rank `to`; leave `x` alone until complete."""
-        ...
+        enter = self._now()
+        request = self._comm.Isend(sendable(x), to, tag)
+        number = self._recorder.posted(self.name, "send", x.nbytes, enter, self._now(), partner=to)
+        return NonblockingCall(request, number, self._recorder, self._outstanding)
 
-    def start_receive(self, out: Array, source: int, tag: Tag = Tag.MESSAGE) -> Pending:
+    def start_receive(self, out: Array, source: int, tag: Tag) -> Pending:
         """Begin receiving `out` from rank `source`; a pair of ranks posts its messages in one order."""
-        ...
-
-    def broadcast(self, x: Array, root: int = 0) -> None:
-        """Replace `x` on every rank by that of `root`."""
-        ...
-
-    def reduce(self, x: Array, root: int = 0, op: Op = "sum") -> None:
-        """Replace `x` on `root` by the reduction over all ranks; elsewhere it stays."""
-        ...
-
-    def gather(self, x: Array, out: Array | None, root: int = 0) -> None:
-        """Collect `x` of every rank in `out`, shape (size, *x.shape), on `root`; others pass None."""
-        ...
-
-    def scatter(self, parts: Array | None, out: Array, root: int = 0) -> None:
-        """Give rank i `parts[i]` of `root`; others pass None."""
-        ...
+        enter = self._now()
+        request = self._comm.Irecv(sendable(out), source, tag)
+        number = self._recorder.posted(self.name, "receive", 0, enter, self._now(), partner=source)
+        return NonblockingCall(request, number, self._recorder, self._outstanding)
 
     def copy(self, x: Array, out: Array) -> None:
         """Copy `x` to `out`, an arrangement that an exchange needs; noted as copy."""
-        ...
+        enter = self._now()
+        np.copyto(out, x)
+        self._recorder.copied(self.name, enter, self._now())
+
+    def _is_in_parts(self, x: Array, dim: int) -> bool:
+        """Tell whether the ranks' parts along `dim` lie one after another in memory."""
+        return self.size == 1 or all(size == 1 for size in x.shape[:dim])
+
+    def _lies_in(self, part: Array, whole: Array, index: int = 0) -> bool:
+        """Tell whether `part` is the memory of part `index` of `whole`: an exchange is then in place."""
+        return self.address(part) == self.address(whole) + index * part.nbytes
+
+    def _borrow(self, shape: tuple[int, ...], like: Array) -> Array:
+        """Return memory for arranging data that no other call has until it is given back."""
+        scratch = self._scratch(shape, like)
+        del self._scratches[shape, like.dtype]
+        return scratch
+
+    def _give_back(self, scratch: Array) -> None:
+        self._scratches[scratch.shape, scratch.dtype] = scratch
+
+    def _scratch(self, shape: tuple[int, ...], like: Array) -> Array:
+        """Return memory for arranging data, kept from call to call."""
+        key = (shape, like.dtype)
+        if key not in self._scratches:
+            self._scratches[key] = np.empty(shape, like.dtype)
+        return self._scratches[key]
+
+    def broadcast(self, x: Array, root: int = 0) -> None:
+        """Replace `x` on every rank by that of `root`."""
+        enter = self._now()
+        self._comm.Bcast(sendable(x), root)
+        is_root = self.rank == root
+        self._recorder.call(
+            self.name, "broadcast", x.nbytes if is_root else 0, enter, self._now(), root=is_root
+        )
+
+    def reduce(self, x: Array, root: int = 0, op: Op = "sum") -> None:
+        """Replace `x` on `root` by the reduction over all ranks; elsewhere it stays."""
+        is_root = self.rank == root
+        enter = self._now()
+        if x.itemsize == self._summed:
+            self._outstanding.wait(self._sums.reduce(x if is_root else x.copy(), op, root))
+        else:
+            self._comm.Reduce(_IN_PLACE if is_root else x, x if is_root else None, self.ops[op], root)
+        self._recorder.call(self.name, "reduce", x.nbytes, enter, self._now(), root=is_root)
+
+    def gather(self, x: Array, out: Array | None, root: int = 0) -> None:
+        """Collect `x` of every rank in `out`, shape (size, *x.shape), on `root`; others pass None."""
+        enter = self._now()
+        self._comm.Gather(sendable(x), None if out is None else sendable(out), root)
+        self._recorder.call(self.name, "gather", x.nbytes, enter, self._now(), root=self.rank == root)
+
+    def scatter(self, parts: Array | None, out: Array, root: int = 0) -> None:
+        """Give rank i `parts[i]` of `root`; others pass None."""
+        enter = self._now()
+        self._comm.Scatter(None if parts is None else sendable(parts), sendable(out), root)
+        sent = 0 if parts is None else parts.nbytes
+        self._recorder.call(self.name, "scatter", sent, enter, self._now(), root=self.rank == root)
 
     def barrier(self) -> None:
         """Return when every rank has arrived."""
-        ...
+        enter = self._now()
+        self._comm.Barrier()
+        self._recorder.call(self.name, "barrier", 0, enter, self._now())
 
-    def open(self, path: Path, hints: Mapping[str, Any] = NO_HINTS) -> ParallelFile:
+    def open(self, path: Path, hints: Mapping[str, Any] = NO_HINTS) -> ParallelFile:  # noqa: ARG002
         """Open a file that every rank of the axis reads; `hints` are for MPI-IO."""
-        ...
+        return ParallelFile(path)
 
     def gather_objects(self, value: T) -> list[T]:
         """Collect any Python value of every rank on rank 0 (elsewhere: an empty list); never in a step."""
-        ...
+        return self._comm.gather(value) or []
 
 
-class ParallelFile(Protocol):
-    """A file opened by all ranks of an axis for reading; `hints` are those that the library says it uses."""
+class ParallelFile:
+    """A file that ranks read by offset, each with no more than the operating system's help.
 
-    hints: Mapping[str, str]
+    `hints` are those that a library says it uses.
+    """
+
+    def __init__(self, path: Path):
+        self.hints: Mapping[str, str] = NO_HINTS
+        self._file = path.open("rb", buffering=0)
 
     def read_at(self, offset: int, out: Array) -> None:
         """Fill `out` with the bytes from `offset` on."""
-        ...
+        self._file.seek(offset)
+        count = self._file.readinto(out.data)
+        if count != out.nbytes:
+            raise EOFError(f"the file ends after {count} of them")
 
     def close(self) -> None:
-        """Close the file on every rank."""
-        ...
+        """Close the file."""
+        self._file.close()
 
 
 class Mesh(Protocol):
@@ -168,38 +297,6 @@ class Mesh(Protocol):
         ...
 
 
-class Recorder(Protocol):
-    """Told of every communication call by the axes; times are what `now` said, in ns."""
-
-    @property
-    def now(self) -> Callable[[], int]:
-        """The clock of this rank."""
-        ...
-
-    def call(
-        self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int, *, root: bool = False
-    ) -> None:
-        """Note a blocking call; `root` marks the rank that the others depend on."""
-        ...
-
-    def copied(self, axis: str, enter: int, leave: int) -> None:
-        """Note that data were arranged for an exchange."""
-        ...
-
-    def posted(
-        self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int, *, partner: int = -1
-    ) -> int:
-        """Note that a call was started, to or from `partner` if with one rank; returns its number."""
-        ...
-
-    def polled(self, request: int, enter: int, leave: int) -> None:
-        """Note time spent asking whether a started call is complete."""
-        ...
-
-    def polled_complete(self, request: int, enter: int, leave: int) -> None:
-        """Note the question whose answer was that a started call is complete."""
-        ...
-
-    def completed(self, request: int, enter: int, leave: int) -> None:
-        """Note the call from which on the rank relies on a started one."""
-        ...
+def _parted(x: Array, dim: int, parts: int) -> Array:
+    """View `x` with `dim` cut in two: which part, and where in it."""
+    return x.reshape(*x.shape[:dim], parts, x.shape[dim] // parts, *x.shape[dim + 1 :])

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar
 
 from pscale.mesh import grid
-from pscale.mesh.axis import NO_HINTS, Array, Axis, Op, Tag
-from pscale.mesh.self_axis import SelfAxis
+from pscale.mesh.alone import alone
+from pscale.mesh.axis import NO_HINTS, Array, Axis, Tag
+from pscale.mesh.sums import Op
+from pscale.nn.dtypes import HALF_BYTES
 
 T = TypeVar("T")
 Event = Literal["call", "start", "wait", "copy", "poll"]
@@ -40,6 +42,7 @@ class AxisCall:
 
 Note = Callable[[AxisCall], None]
 _POLL = AxisCall("poll", "", "", 0)
+_SUMS = ("all_reduce", "reduce_scatter", "reduce")
 
 
 class Started:
@@ -60,34 +63,37 @@ class Started:
         self._mesh.note(AxisCall("wait", call.axis, call.verb, 0, call.partner, call.request))
 
 
-def _calling(verb: str) -> Callable[..., None]:
-    """Return a method that notes a call of `verb` with its first argument."""
-    return lambda axis, x, *_, **__: axis._call(verb, x.nbytes)
+def _noting(verb: str, *, starts: bool = False) -> Callable[..., Any]:
+    """Return a method that notes a call of `verb` with its first argument, or the start of one."""
+
+    def method(axis: DryAxis, x: Array, out: Any = None, dim: int = 0, **_: Any) -> Started | None:
+        axis._take(verb, x, out, dim)
+        if starts:
+            return axis._start(verb, x.nbytes)
+        axis._call(verb, x.nbytes)
+        return None
+
+    return method
 
 
-def _starting(verb: str) -> Callable[..., Started]:
-    """Return a method that notes the start of one."""
-    return lambda axis, x, *_, **__: axis._start(verb, x.nbytes)
-
-
-class DryAxis:
+class DryAxis(Axis):
     """An axis of several ranks seen from one of them; no data move, arrays stay as they are."""
 
     def __init__(self, name: str, size: int, rank: int, mesh: DryMesh):
         self.name, self.size, self.rank, self._mesh = name, size, rank, mesh
 
     all_reduce, all_gather, reduce_scatter, all_to_all = map(
-        _calling, ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+        _noting, ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
     )
-    start_all_reduce, start_all_gather, start_reduce_scatter = map(
-        _starting, ("all_reduce", "all_gather", "reduce_scatter")
+    start_all_reduce, start_all_gather, start_reduce_scatter = (
+        _noting(verb, starts=True) for verb in ("all_reduce", "all_gather", "reduce_scatter")
     )
 
-    def start_send(self, x: Array, to: int, tag: Tag = Tag.MESSAGE) -> Started:  # noqa: ARG002
+    def start_send(self, x: Array, to: int, tag: Tag) -> Started:  # noqa: ARG002
         """Note the start."""
         return self._start("send", x.nbytes, (to - self.rank) % self.size)
 
-    def start_receive(self, out: Array, source: int, tag: Tag = Tag.MESSAGE) -> Started:  # noqa: ARG002
+    def start_receive(self, out: Array, source: int, tag: Tag) -> Started:  # noqa: ARG002
         """Note the start."""
         return self._start("receive", 0, (source - self.rank) % self.size, out.nbytes)
 
@@ -98,6 +104,7 @@ class DryAxis:
 
     def reduce(self, x: Array, root: int = 0, op: Op = "sum") -> None:  # noqa: ARG002
         """Note the call."""
+        self._take("reduce", x, None, 0)
         self._call("reduce", x.nbytes, root=self.rank == root)
 
     def gather(self, x: Array, out: Array | None, root: int = 0) -> None:  # noqa: ARG002
@@ -125,6 +132,17 @@ class DryAxis:
         """Return `value` alone."""
         return [value]
 
+    def _take(self, verb: str, x: Array, out: Any, dim: int) -> None:
+        """Note the memory in which a call arranges parts, or numbers of 16 bits arrive for `mesh.sums`."""
+        whole, scratch = (out if verb == "all_gather" else x), self._mesh.scratch
+        if any(size > 1 for size in whole.shape[:dim]):
+            part = (*whole.shape[:dim], whole.shape[dim] // self.size, *whole.shape[dim + 1 :])
+            scratch[self.name, part, whole.dtype] = whole.nbytes
+        if x.itemsize == HALF_BYTES and verb in _SUMS:
+            mine = x.size * (self.rank + 1) // self.size - x.size * self.rank // self.size
+            key = self.name, (), x.dtype
+            scratch[key] = max(scratch.get(key, 0), (self.size - 1) * mine * HALF_BYTES)
+
     def _call(self, verb: str, size_bytes: int, *, root: bool = False, arriving: int = 0) -> None:
         self._mesh.note(AxisCall("call", self.name, verb, size_bytes, root=root, arriving=arriving))
 
@@ -150,8 +168,13 @@ class DryMesh:
         ranks = math.prod(sizes.values())
         self.world: Axis = DryAxis("world", ranks, rank, self)
         self.nodes: Sequence[int] = [0] * ranks
-        self.scratch_bytes = 0
+        self.scratch: dict[tuple[str, tuple[int, ...], Any], int] = {}  # bytes by axis, part and type
         self._axes: dict[tuple[str, ...], Axis] = {}  # by what was asked for
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory in which this rank's calls would arrange data, and add up."""
+        return sum(self.scratch.values())
 
     def axis(self, *axes: str) -> Axis:
         """Return the axis that spans the named axes of the grid, rank 0 first in their order."""
@@ -166,7 +189,7 @@ class DryMesh:
 
     def _axis(self, span: Sequence[str]) -> Axis:
         if not span:
-            return SelfAxis("")
+            return alone("")
         sizes = {axis: self.sizes[axis] for axis in span}
         rank = grid.rank_at(sizes, self.coordinates)
         return DryAxis(grid.axis_name(span), math.prod(sizes.values()), rank, self)

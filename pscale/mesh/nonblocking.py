@@ -4,6 +4,7 @@ MPI waits in a loop, and ranks that share cores then take them from those that a
 call becomes a started one that is asked for now and then; what moves, and where, is the same.
 """
 
+# ruff: noqa: ARG002 - told like any recorder
 from __future__ import annotations
 
 import os
@@ -11,10 +12,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
-from time import thread_time_ns
+from time import perf_counter_ns, thread_time_ns
 from typing import Any, Protocol
-
-from pscale.mesh.axis import Recorder
 
 # A question that takes so many times the CPU time of the cheapest has moved data, perhaps a part of what is
 # there: over TCP, a segment. One that found nothing to do takes a microsecond or two, however long it lets
@@ -25,6 +24,72 @@ _MOST_QUESTIONS = 100
 _ASKED_AWAKE = (
     4  # times that a look asks until nothing moves: an answer takes microseconds, to sleep a thousand
 )
+
+
+class Recorder(Protocol):
+    """Told of every communication call by the axes; times are what `now` said, in ns."""
+
+    @property
+    def now(self) -> Callable[[], int]:
+        """The clock of this rank."""
+        ...
+
+    def call(
+        self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int, *, root: bool = False
+    ) -> None:
+        """Note a blocking call; `root` marks the rank that the others depend on."""
+        ...
+
+    def copied(self, axis: str, enter: int, leave: int) -> None:
+        """Note that data were arranged for an exchange."""
+        ...
+
+    def posted(
+        self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int, *, partner: int = -1
+    ) -> int:
+        """Note that a call was started, to or from `partner` if with one rank; returns its number."""
+        ...
+
+    def polled(self, request: int, enter: int, leave: int) -> None:
+        """Note time spent asking whether a started call is complete."""
+        ...
+
+    def polled_complete(self, request: int, enter: int, leave: int) -> None:
+        """Note the question whose answer was that a started call is complete."""
+        ...
+
+    def completed(self, request: int, enter: int, leave: int) -> None:
+        """Note the call from which on the rank relies on a started one."""
+        ...
+
+
+class NullRecorder:
+    """Takes every note and keeps none."""
+
+    now = staticmethod(perf_counter_ns)
+
+    def call(
+        self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int, *, root: bool = False
+    ) -> None:
+        """Forget a blocking call."""
+
+    def copied(self, axis: str, enter: int, leave: int) -> None:
+        """Forget a copy."""
+
+    def posted(
+        self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int, *, partner: int = -1
+    ) -> int:
+        """Forget that a call was started."""
+        return 0
+
+    def polled(self, request: int, enter: int, leave: int) -> None:
+        """Forget a question."""
+
+    def polled_complete(self, request: int, enter: int, leave: int) -> None:
+        """Forget that a started call was found complete."""
+
+    def completed(self, request: int, enter: int, leave: int) -> None:
+        """Forget that a started call is relied on."""
 
 
 class Request(Protocol):

@@ -10,14 +10,16 @@ import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pscale.mesh.axis import Array, Op
 from pscale.mesh.nonblocking import Request
 from pscale.nn.dtypes import HALF_BYTES, combine
 
+Array = NDArray[Any]
+Op = Literal["sum", "max", "min"]
 _FUNCTIONS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 _FIRST_TAG = 16_384  # above those of other messages (`Tag`), below the largest that any MPI has: 32,767
 _TAGS = 8192  # pairs of them, in turn

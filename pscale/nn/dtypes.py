@@ -15,8 +15,7 @@ from pscale.config.training import ROUNDINGS, ROUNDOFF
 
 BYTES = {"float64": 8, "float32": 4, "fp16": 2, "bf16": 2}
 HALF_BYTES = 2  # bytes of such a number
-_WIDE = np.dtype(np.float32)
-COMPUTE_BYTES = _WIDE.itemsize  # numbers of fewer bytes are computed with in float32
+_WIDE = np.dtype(np.float32)  # in which numbers of fewer bytes are computed with
 _CHUNK = 8 << 10  # numbers that are added up at once: they stay in cache
 _FEW = 128  # numbers that NumPy converts in the time of a call into C
 
@@ -46,11 +45,6 @@ def has_16_bits(dtype: DTypeLike) -> bool:
 def compute_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Return the type in which numbers of `dtype` are computed with."""
     return _WIDE if has_16_bits(dtype) else np.dtype(dtype)
-
-
-def compute_bytes(name: str) -> int:
-    """Return the size of a number in which those called `name` are computed with."""
-    return max(BYTES[name], _WIDE.itemsize)
 
 
 def convert(x: NDArray[Any], out: NDArray[Any]) -> None:

@@ -1,1 +1,1 @@
-"""Parallel strategies: one file each, exchanges over a named axis; `strategies` lists them."""
+"""Parallel strategies: one file each, exchanges over a named axis."""

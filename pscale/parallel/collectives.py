@@ -5,19 +5,18 @@ Its backward starts those that can be started and computes meanwhile, for about 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
 
-from pscale.config import Case, Model, Plan
-from pscale.mesh.axis import Array, Axis, Mesh, Op, Pending, Tag
-from pscale.mesh.grid import axis_name, place
+from pscale.config import Model
+from pscale.mesh.axis import Array, Axis, Mesh, Pending, Tag
+from pscale.mesh.sums import Op
 from pscale.nn.buffers import Buffers
 from pscale.nn.dtypes import dtype_of
 from pscale.nn.param import Param
-from pscale.parallel.replicas import Call
 
 AXES = ("dp", "tp")
 _POLLS = 8  # chances for the library to move a started call
@@ -141,37 +140,3 @@ def starts(axis: Axis, arrays: Arrays) -> dict[str, Start]:
             axis.start_send(whole, after, Tag.MESSAGE),
         ],
     }
-
-
-def calls(case: Case, rank: int) -> list[Call]:
-    """Predict the calls of a step: all verbs in forward, those that can be started again in backward."""
-    return list(_calls(case, rank)) if case.model.kind == "collectives" else []
-
-
-def _calls(case: Case, rank: int) -> Iterator[Call]:
-    message, count = case.model.message_bytes, case.model.calls * case.train.micro_batches
-    for axis, size in _sizes(case.plan):
-        root = place(case.plan.sizes, rank, axis) == 0
-        part, of_root = message // size, message if root else 0
-        forward = {
-            "all_reduce": message,
-            "all_gather": part,
-            "reduce_scatter": message,
-            "all_to_all": message,
-            "broadcast": of_root,
-            "reduce": message,
-            "gather": part,
-            "scatter": of_root,
-            "send": message,
-            "receive": 0,
-        }
-        backward = ("all_reduce", "all_gather", "reduce_scatter", "send", "receive")
-        for verb, sent_bytes in forward.items():
-            times = count * (1 + (verb in backward))
-            yield Call(axis=axis_name((axis,)), verb=verb, sent_bytes=sent_bytes, count=times)
-        blocks = (len(forward) - 1 + len(backward) - 1) * case.train.micro_batches
-        yield Call(axis=axis_name((axis,)), verb="barrier", sent_bytes=0, count=blocks)
-
-
-def _sizes(plan: Plan) -> list[tuple[str, int]]:
-    return [(axis, plan.sizes[axis]) for axis in AXES if plan.sizes[axis] > 1]

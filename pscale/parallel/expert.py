@@ -18,18 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from pscale.config import Case, Model, Plan
+from pscale.config import Model, Plan
 from pscale.config.axes import SEQUENCE_AXES, TOKEN_AXES
 from pscale.mesh.axis import Array, Axis
-from pscale.mesh.grid import axis_name, spanned
 from pscale.nn.buffers import Buffers
 from pscale.nn.layer import Layer
 from pscale.nn.param import Cut, Param, share
-from pscale.nn.routing import ExpertPositions, room
-from pscale.parallel import sharding
+from pscale.nn.routing import ExpertPositions
 from pscale.parallel.context.form import layout_of
 from pscale.parallel.context.layout import runs_of
-from pscale.parallel.replicas import Call
 
 SYNC = tuple(axis for axis in TOKEN_AXES if axis != "ep")  # of gradients of experts
 
@@ -101,24 +98,6 @@ def _index(experts: int, parts: int, rank: int) -> tuple[slice, ...]:
     return (share(experts, parts, rank),)
 
 
-def calls(case: Case, rank: int) -> list[Call]:
-    """Predict two exchanges of slots forward and two backward for each mixture, and the news of choices."""
-    mixtures = sum(sharding.with_experts(case, name) for name in sharding.units(case, rank))
-    made = []
-    if case.plan.ep > 1:
-        made.append(Call(axis="ep", verb="all_to_all", sent_bytes=slot_bytes(case), count=4 * mixtures))
-    if case.plan.sequence_parts > 1:
-        made.append(positions_call(case, mixtures))
-    return sharding.per_step(case, made)
-
-
-def slot_bytes(case: Case) -> int:
-    """Return the size of the slots of a micro-batch, which every exchange moves."""
-    model = case.model
-    slots = model.experts * room(model, case.plan.sequence_parts) * sharding.sequences(case)
-    return slots * model.width * sharding.item_bytes(case)
-
-
 _NUMBER = np.dtype(np.int64)
 
 
@@ -156,12 +135,3 @@ def runs_of_all(model: Model, plan: Plan) -> list[list[slice]]:
 def sequence_axes(plan: Plan) -> tuple[str, ...]:
     """Return the axes of the ranks that share a sequence."""
     return (*SEQUENCE_AXES, "tp") if plan.sp else SEQUENCE_AXES
-
-
-def positions_call(case: Case, mixtures: int) -> Call:
-    """Predict the news of choices of a micro-batch."""
-    model, plan = case.model, case.plan
-    runs = max(len(runs) for runs in runs_of_all(model, plan))
-    numbers = model.top_k * runs * sharding.sequences(case) * model.experts
-    axis = axis_name(spanned(plan.sizes, sequence_axes(plan)))
-    return Call(axis=axis, verb="all_gather", sent_bytes=numbers * _NUMBER.itemsize, count=mixtures)

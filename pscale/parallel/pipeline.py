@@ -7,17 +7,14 @@ from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
 
-import numpy as np
 from numpy.typing import DTypeLike
 
-from pscale.config import Case, Model, Plan
+from pscale.config import Model, Plan
 from pscale.mesh.axis import Array, Axis, Pending, Tag
 from pscale.mesh.grid import place
 from pscale.nn import counts
 from pscale.nn.buffers import Buffers, zeros
-from pscale.nn.dtypes import BYTES
 from pscale.parallel.matrix.grid import activation_parts
-from pscale.parallel.replicas import Call
 from pscale.parallel.schedule import Action, Timetable
 
 
@@ -75,12 +72,6 @@ def stage_units(model: Model, plan: Plan, stage: int) -> dict[int, range]:
 def stage_of(plan: Plan, rank: int) -> int:
     """Return the stage of a rank of the world."""
     return place(plan.sizes, rank, "pp")
-
-
-def held_units(case: Case, rank: int) -> list[int]:
-    """Return the numbers of the model's units that `rank` holds, in forward order."""
-    parts = stage_units(case.model, case.plan, stage_of(case.plan, rank))
-    return [number for part in parts.values() for number in part]
 
 
 def activation_shape(model: Model, plan: Plan, sequences: int) -> tuple[int, int, int]:
@@ -183,23 +174,3 @@ class Boundary:
             array = self._buffers.take_exchange(self._shape, self._dtype)
             pending = self._axis.start_receive(array, neighbour, Tag.ACTIVATIONS)
             self._receiving[coming] = array, pending
-
-
-def calls(case: Case, rank: int) -> list[Call]:
-    """Predict the messages of `rank` in one step."""
-    table = timetable(case.plan, case.train.micro_batches)
-    actions = table.actions(stage_of(case.plan, rank))
-    sends = sum(table.target(action) is not None for action in actions)
-    receives = sum(table.source(action) is not None for action in actions)
-    return [
-        Call(axis="pp", verb=verb, sent_bytes=sent_bytes, count=count)
-        for verb, sent_bytes, count in (("send", message_bytes(case), sends), ("receive", 0, receives))
-        if count
-    ]
-
-
-def message_bytes(case: Case) -> int:
-    """Return the size of every message: the activations of a micro-batch between two units."""
-    sequences = case.train.batch // case.plan.batch_parts // case.train.micro_batches
-    shape = activation_shape(case.model, case.plan, sequences)
-    return int(np.prod(shape)) * BYTES[case.model.dtype]

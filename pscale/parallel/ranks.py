@@ -1,4 +1,4 @@
-"""The groups of ranks that strategies exchange over; what they check and predict is in `strategies`."""
+"""The groups of ranks that strategies exchange over."""
 
 from __future__ import annotations
 

@@ -7,17 +7,15 @@ again ends with what its last layer keeps: its output is not needed. Embedding a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pscale.config import Case, Plan
 from pscale.nn import counts
-from pscale.parallel import expert, pipeline, sharding
-from pscale.parallel.context import plan as context
-from pscale.parallel.expert import slot_bytes
-from pscale.parallel.matrix import plan as matrix
+from pscale.nn.routing import has_experts
+from pscale.parallel import pipeline
+from pscale.parallel.context.form import computed_scores
 from pscale.parallel.matrix.grid import attention_copies
-from pscale.parallel.replicas import Call
 
 
 @dataclass(frozen=True)
@@ -50,38 +48,10 @@ def stage_segments(case: Case, stage: int) -> dict[int, list[Segment]]:
     }
 
 
-def calls(case: Case, rank: int) -> list[Call]:
-    """Predict the calls of what is computed again; ZeRO 3 counts its gathers of weights itself."""
-    plan = case.plan
-    if plan.checkpoint == "selective":
-        blocks = sum(name.startswith("block.") for name in sharding.units(case, rank))
-        return sharding.per_step(case, context.recomputed_calls(case, blocks))
-    again = list(_again(case, pipeline.stage_of(plan, rank)))
-    if plan.matrix.ranks > 1:
-        blocks_calls = (matrix.forward_calls(case, rank, stops=last) for _, last in again)
-        return sharding.per_step(case, [call for calls in blocks_calls for call in calls])
-    blocks, dense = len(again), sum(dense for dense, _ in again)
-    made = [*context.forward_calls(case, blocks)]
-    if plan.tp > 1:
-        sums = blocks + sum(dense and not last for dense, last in again)
-        whole = sharding.activation_bytes(case)
-        gathers = blocks + dense if plan.sp else 0
-        verb = "reduce_scatter" if plan.sp else "all_reduce"
-        made.append(Call(axis="tp", verb=verb, sent_bytes=whole, count=sums))
-        made.append(Call(axis="tp", verb="all_gather", sent_bytes=whole // plan.tp, count=gathers))
-    if plan.ep > 1:
-        made.append(
-            Call(axis="ep", verb="all_to_all", sent_bytes=slot_bytes(case), count=2 * (blocks - dense))
-        )
-    if plan.sequence_parts > 1:
-        made.append(expert.positions_call(case, blocks - dense))
-    return sharding.per_step(case, made)
-
-
 def unit_flops(case: Case) -> dict[int, int]:
     """Return the FLOPs that are done again in a step, on all ranks, by number of the model's unit."""
     model, plan, batch = case.model, case.plan, case.train.batch
-    scores = context.computed_scores(case) * attention_copies(plan)
+    scores = computed_scores(case) * attention_copies(plan)
     if plan.checkpoint == "selective":
         attention = 4 * batch * scores * model.width
         names = counts.unit_parameters(model)
@@ -95,7 +65,7 @@ def unit_flops(case: Case) -> dict[int, int]:
         for segment in _recomputed(case, stage):
             for number in segment.units:
                 name, flops = forward[number]
-                stops = number == segment.units[-1] and not sharding.with_experts(case, name)
+                stops = number == segment.units[-1] and not has_experts(model, int(name.partition(".")[2]))
                 found[number] = flops - output * stops
     return found
 
@@ -110,17 +80,9 @@ def _recomputed(case: Case, stage: int) -> list[Segment]:
     return [segment for segments in every for segment in segments if segment.recomputed]
 
 
-def _again(case: Case, stage: int) -> Iterator[tuple[bool, bool]]:
-    """Yield of every block that runs forward again whether it has no experts, and whether it is the last."""
-    names = [name for name, _ in counts.unit_parameters(case.model)]
-    for segment in _recomputed(case, stage):
-        for number in segment.units:
-            yield not sharding.with_experts(case, names[number]), number == segment.units[-1]
-
-
 def executed_flops(case: Case) -> int:
     """Count the FLOPs of the matrix products of a step, on all ranks."""
-    scores = context.computed_scores(case) * attention_copies(case.plan)
+    scores = computed_scores(case) * attention_copies(case.plan)
     copies, parts = case.plan.mixture_copies, case.plan.sequence_parts
     once = counts.executed_flops(case.model, case.train.batch, scores=scores, copies=copies, parts=parts)
     return once + flops(case)

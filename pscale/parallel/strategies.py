@@ -1,4 +1,4 @@
-"""What all strategies check and predict before a process starts.
+"""What all strategies check before a process starts.
 
 To add a constraint: a line of the table, or of the form of context parallelism that has it.
 """
@@ -6,33 +6,17 @@ To add a constraint: a line of the table, or of the form of context parallelism 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from pscale.config import Case
 from pscale.config.axes import BATCH_AXES, DEGREES, WITHIN_LAYERS
 from pscale.errors import PlanError
 from pscale.nn.dtypes import BYTES
 from pscale.nn.optimizers import rule_of
-from pscale.parallel import (
-    collectives,
-    compression,
-    data_parallel,
-    expert,
-    pipeline,
-    precision,
-    recompute,
-    saved_state,
-    sequence,
-    sharding,
-    tensor,
-)
-from pscale.parallel.compression import codecs
+from pscale.parallel import collectives, saved_state
 from pscale.parallel.constraints import AtMost, Constraint, Divides, Excludes, Requires, Table
-from pscale.parallel.context import plan as context
 from pscale.parallel.context.form import form_of, layout_of
-from pscale.parallel.matrix import plan as matrix
 from pscale.parallel.matrix.grid import SCHEMES, Scheme
-from pscale.parallel.replicas import Call
 
 _CUT = "kind gpt|moe|block"  # what has layers that ranks can share
 MODEL: Sequence[Constraint] = (
@@ -182,7 +166,6 @@ _PLAN: Sequence[Constraint] = (
     Excludes("load_by broadcast", "offload optimizer|both", "saved_state true", ways="load_by"),
     Requires(lambda get: not get("misfit"), when="load", text="train.load: {misfit}", ways=""),
 )
-_LAST = AtMost("gradients_of_a_rank", "indices", when="compression topk", ways="compression powersgd, tp, pp")
 
 
 def _cuts(scheme: Scheme) -> Iterator[Constraint]:
@@ -208,7 +191,6 @@ def _constraints(case: Case) -> Iterator[Constraint]:
     """Yield those of the form of context parallelism and of the algorithm on a grid."""
     yield from form_of(case.plan.context).constraints if case.plan.cp > 1 else ()
     yield from _GRIDS[case.plan.matrix.algorithm] if case.plan.matrix.ranks > 1 else ()
-    yield _LAST  # only a plan that fits the model has parts to count
 
 
 def _batch(case: Case) -> int:
@@ -219,14 +201,6 @@ def _batch(case: Case) -> int:
 def _batch_of(case: Case) -> str:
     weak = case.scaling == "weak" and case.train.batch % case.plan.batch_parts == 0
     return "replica" if weak else "all"
-
-
-def _most_gradients(case: Case) -> int:
-    """Return how many gradients a rank sums at most."""
-    plan = case.plan
-    # Ranks of other stages hold other layers, and the first of other axes the most of a layer.
-    ranks = {pipeline.stage_of(plan, rank): rank for rank in reversed(range(plan.ranks))}
-    return max(part.parameters for rank in ranks.values() for part in sharding.tensor_groups(case, rank))
 
 
 def _state(case: Case) -> str:
@@ -243,8 +217,6 @@ TABLE = Table(
         "batch_of": _batch_of,
         "chunks": lambda case: math.lcm(layout_of(case.model, case.plan).chunks, case.plan.cp),
         "degrees": lambda case: case.plan.product,
-        "gradients_of_a_rank": _most_gradients,
-        "indices": lambda _: codecs.MOST,
         "load_nothing": lambda case: not case.train.load,
         "misfit": saved_state.misfit,
         "saved_state": lambda case: bool(case.train.save.every or case.train.load),
@@ -253,23 +225,9 @@ TABLE = Table(
         "pair": lambda _: 2,
         "panels": lambda case: math.lcm(case.plan.matrix.tx, case.plan.matrix.ty),
         "ranks_of_plan": lambda case: case.plan.ranks,
-        "sequences": sharding.sequences,
+        "sequences": lambda case: case.train.batch // case.plan.batch_parts // case.train.micro_batches,
         "optimizer_state": _state,
     },
-)
-
-CALLS: Sequence[Callable[[Case, int], list[Call]]] = (
-    data_parallel.calls,
-    collectives.calls,
-    tensor.calls,
-    sequence.calls,
-    context.calls,
-    expert.calls,
-    pipeline.calls,
-    matrix.calls,
-    compression.calls,
-    recompute.calls,
-    data_parallel.optimizer_calls,
 )
 
 
@@ -277,14 +235,3 @@ def check(case: Case) -> None:
     """Raise PlanError if the case cannot run on any machine."""
     if constraint := TABLE.clash(case):
         raise PlanError(TABLE.words(constraint, case))
-
-
-def calls(case: Case, rank: int = 0) -> list[Call]:
-    """Predict all calls that `rank` makes in one step, whatever the strategies of the plan."""
-    return [call for calls_of in CALLS for call in calls_of(case, rank) if call.count]
-
-
-def buffer_bytes(case: Case, rank: int = 0) -> int:
-    """Predict the memory in which calls of MPI arrange data, or add up, on `rank`."""
-    arranged = tensor.buffer_bytes(case, rank) + sequence.buffer_bytes(case, rank)
-    return arranged + precision.sums_bytes(case, rank, calls(case, rank))

@@ -14,18 +14,14 @@ from functools import partial
 
 import numpy as np
 
-from pscale.config import Case
 from pscale.mesh.axis import Axis
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers, rounded, upcast
 from pscale.nn.common_layers import Linear
-from pscale.nn.dtypes import compute_bytes
 from pscale.nn.kernels.tiles import rows_of
 from pscale.nn.layer import Stateless
 from pscale.nn.loss import Loss
 from pscale.nn.param import Cut, Param, share
-from pscale.parallel import sharding
-from pscale.parallel.replicas import Call
 
 AXIS = "tp"
 T_DIM = 1  # of activations (B, T, C)
@@ -115,37 +111,6 @@ class ReplicatedLoss:
         """Return this rank's share of the loss and the gradient of the outputs, whole on every rank."""
         value, gradient = self.loss.forward(y, targets, weight)
         return value / self.axis.size, gradient
-
-
-def calls(case: Case, rank: int) -> list[Call]:
-    """Predict the sums of activations, of n0 = b s h elements each, and those of the loss, of b s."""
-    if case.plan.tp == 1:
-        return []
-    names = sharding.units(case, rank)
-    blocks, ends = sum(name.startswith("block.") for name in names), "embedding" in names
-    whole = sharding.activation_bytes(case)
-    made = []
-    if not case.plan.sp:
-        rows = case.plan.embedding == "row"
-        whole_mlps = sum(sharding.with_experts(case, name) for name in names)
-        sums = 4 * blocks - 2 * whole_mlps + (ends and rows) + ("head" in names)
-        made.append(Call(axis=AXIS, verb="all_reduce", sent_bytes=whole, count=sums))
-        made.append(
-            Call(axis=AXIS, verb="all_gather", sent_bytes=whole // case.plan.tp, count=ends and not rows)
-        )
-    of_tokens = whole // sharding.item_bytes(case) // case.model.width * compute_bytes(case.model.dtype)
-    made.append(
-        Call(axis=AXIS, verb="all_reduce", sent_bytes=of_tokens, count=3 * ("head" in names), wide=True)
-    )
-    return sharding.per_step(case, made)
-
-
-def buffer_bytes(case: Case, rank: int) -> int:
-    """Predict the memory for arranging data: embeddings gathered by columns come part by part."""
-    plan = case.plan
-    if plan.tp == 1 or plan.sp or plan.embedding == "row" or "embedding" not in sharding.units(case, rank):
-        return 0
-    return sharding.activation_bytes(case)
 
 
 def gathered(x: Array, axis: Axis, dim: int = 0, *, buffers: Buffers) -> Array:

@@ -6,28 +6,29 @@ Rajbhandari et al., ZeRO, 2020; Zhao et al., PyTorch FSDP, 2023. Plain replicas 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from pscale.config import Case
 from pscale.config.axes import ALL_AXES, PARAMETER_AXES, SETS
 from pscale.mesh.axis import Axis, Mesh, Tag
+from pscale.mesh.grid import spanned
+from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers, zeros
-from pscale.nn.dtypes import dtype_of
+from pscale.nn.dtypes import compute_dtype, dtype_of
 from pscale.nn.offload.storage import Storage
 from pscale.nn.optimizers import WEIGHT, make_optimizer
 from pscale.nn.optimizers.base import ProcessGroups
 from pscale.nn.optimizers.state import Flat
 from pscale.nn.param import Param, Share, views
 from pscale.parallel.compression import make_compressed
-from pscale.parallel.precision import gradient_dtype
 from pscale.parallel.reduction import make_reduction
-from pscale.parallel.replicas import Group, grouped, square_norm
 from pscale.parallel.shards import (
     Gradients,
     Pool,
@@ -39,6 +40,56 @@ from pscale.parallel.shards import (
     WholeWeights,
 )
 from pscale.runs.tensor_files import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Parameters that are summed over the same axis and cut by the same axes, unit by unit.
+
+    Those that are `tied` make a group of their own, which is dealt out alike at both ends.
+    """
+
+    sync: tuple[str, ...]
+    cut: tuple[str, ...]
+    tied: bool
+    units: dict[int, list[Param]]
+
+    @property
+    def params(self) -> list[Param]:
+        """All parameters, in forward order."""
+        return [param for unit in self.units.values() for param in unit]
+
+    @property
+    def slices(self) -> dict[int, slice]:
+        """Where each unit lies in flat memory of all parameters."""
+        slices, start = {}, 0
+        for unit, params in self.units.items():
+            stop = start + sum(param.size for param in params)
+            slices[unit] = slice(start, stop)
+            start = stop
+        return slices
+
+
+def square_norm(held: Iterable[tuple[NDArray[np.floating], int]], axis: Axis) -> float:
+    """Sum squares of gradients over an axis; each comes with how many of its ranks hold the same."""
+    squares = (kernels.current().square_norm(grad) / copies for grad, copies in held)
+    total = np.array([sum(squares)], np.float64)
+    if axis.size > 1:
+        axis.all_reduce(total)
+    return float(total[0])
+
+
+def grouped(units: Sequence[Sequence[Param]], mesh: Mesh) -> list[Group]:
+    """Sort the parameters of this rank's units into groups, in one order on every rank of an axis."""
+    groups: dict[tuple[tuple[str, ...], tuple[str, ...], bool], Group] = {}
+    span = cache(partial(spanned, mesh.sizes))  # axes are few, parameters very many
+    for number, params in enumerate(units):
+        for param in params:
+            sync, cut = span(param.sync), span(param.cut.axes if param.cut else ())
+            key, new = (sync, cut, param.tied), Group(sync=sync, cut=cut, tied=param.tied, units={})
+            group = groups.setdefault(key, new)
+            group.units.setdefault(number, []).append(param)
+    return list(groups.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +195,8 @@ class _Memory:
         stage = case.plan.zero if units[0].axis.size > 1 else 1
         self._shards_weights, self._shards_gradients = stage == 3, stage >= 2
         self._units, self._dtype = units, dtype_of(case.model.dtype)
-        self._gradient_dtype = gradient_dtype(case)
+        wide = case.precision.reduce == "float32"
+        self._gradient_dtype = compute_dtype(self._dtype) if wide else self._dtype
         self._keep = not case.plan.reshard_after_forward
         slot = max(unit.layout.padded for unit in units)
         self._gathered = Pool(self._dtype, 0 if self._keep else slot)

@@ -23,8 +23,6 @@ from pscale.config import Case, Plan
 from pscale.config.axes import GRID_AXES
 from pscale.mesh.dry import AxisCall, Event
 from pscale.mesh.grid import rank_at
-from pscale.parallel import data_parallel
-from pscale.parallel.replicas import Call
 from pscale.predict.costs import Costs
 from pscale.predict.engine import Prediction, predict, usual_step_s
 from pscale.predict.plans import leaner, plans
@@ -38,7 +36,7 @@ from pscale.predict.step_program import (
     step_program,
 )
 from pscale.runs.schema import BETWEEN_TWO
-from pscale.training.dry_run import rank_program
+from pscale.training.dry_run import Call, rank_program, state_use
 
 DRAWS = 40
 PREDICTED = 2  # times as many as are asked for, at most
@@ -258,7 +256,7 @@ class _Queue:
         key = plan, case.train.micro_batches
         if key not in self._sharding:
             sizes, least_s, most_s = _sizes(case), 0.0, 0.0
-            for call in data_parallel.calls(case, 0):
+            for call in state_use(case, 0).calls:
                 if (size := sizes.get(call.axis, 1)) > 1:
                     started_s = self._least_s(call, size, "start") + self._least_s(call, size, "wait")
                     pair = self._least_s(call, size, "call"), started_s

@@ -7,7 +7,7 @@ would compute. So memory, calls and work of a rank come from the program that ru
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pscale.config import Case, Model, Plan, Precision, Train
+from pscale.config import Case, Model, Plan, Precision, Train, is_16_bit
 from pscale.config.axes import BATCH_AXES
 from pscale.mesh.axis import Array, Axis
 from pscale.mesh.dry import AxisCall, DryMesh
@@ -25,7 +25,6 @@ from pscale.nn.dtypes import dtype_of
 from pscale.nn.offload.scratch import Window
 from pscale.nn.offload.storage import Storage, Transfer
 from pscale.nn.param import share
-from pscale.parallel import data_parallel
 from pscale.parallel.schedule import Action
 from pscale.runs.schema import Verb
 from pscale.training.meta_arrays import Compute, meta_array, meta_arrays
@@ -62,11 +61,27 @@ class RankProgram:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Call:
+    """A call that a rank makes `count` times in a step, with the payload that it hands over each time."""
+
+    axis: str
+    verb: str
+    sent_bytes: int
+    count: int = 1
+
+    @property
+    def step_bytes(self) -> int:
+        """Payload of one step."""
+        return self.sent_bytes * self.count
+
+
+@dataclass(frozen=True, kw_only=True)
 class PoolUse:
     """What the pool of activations ever took, and what of it was for exchanges; later steps take no more.
 
     At most `kept_bytes` lay in it between two phases, for backward passes to come, messages left out.
     `moved_bytes` left it for a file, and came back, in one step; the file has room of `file_bytes` for that.
+    In `arranged_bytes` beside it calls arrange activations.
     """
 
     total_bytes: int
@@ -74,19 +89,22 @@ class PoolUse:
     kept_bytes: int
     moved_bytes: int
     file_bytes: int
+    arranged_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class StateUse:
     """What a rank's part of the model state takes: memory by kind, with that of its exchange.
 
-    And the room in the file for what of it is offloaded, with what a step reads there and writes.
+    And the room in the file for what of it is offloaded, with what a step reads there and writes; and the
+    `calls` that bring gradients and weights together.
     """
 
     memory_bytes: dict[str, int]
     file_bytes: int
     read_bytes: int
     written_bytes: int
+    calls: tuple[Call, ...]
 
 
 def program(case: Case) -> tuple[RankProgram, ...]:
@@ -109,6 +127,22 @@ def program(case: Case) -> tuple[RankProgram, ...]:
 
 def rank_program(case: Case, rank: int, *, polls: bool = False) -> tuple[PhaseWork, ...]:
     """Return what `rank` does in a step in mid run; `polls` as of a `DryMesh`."""
+    return _step(case, rank, polls=polls)[0]
+
+
+def step_calls(case: Case, rank: int) -> tuple[Call, ...]:
+    """Return the calls of `rank` in a step in mid run."""
+    return _calls(each for work in rank_program(case, rank) for each in work.operations)
+
+
+def scratch_bytes(case: Case, rank: int) -> int:
+    """Return the memory in which calls of `rank` arrange data; and add them up, if they have 16 bits."""
+    if is_16_bit(case.model.dtype):
+        return _step(case, rank)[1].scratch_bytes
+    return pool_use(case, rank).arranged_bytes
+
+
+def _step(case: Case, rank: int, *, polls: bool = False) -> tuple[tuple[PhaseWork, ...], DryMesh]:
     log = _Log()
     with meta_arrays(log.note):
         trainer, mesh = _trainer(case, rank, log, polls=polls)
@@ -116,7 +150,17 @@ def rank_program(case: Case, rank: int, *, polls: bool = False) -> tuple[PhaseWo
             trainer.step(0)
             log.phases, mesh.requests = [], 0
         trainer.step(1)
-    return tuple(log.phases)
+    return tuple(log.phases), mesh
+
+
+def _calls(operations: Iterable[Operation]) -> tuple[Call, ...]:
+    """Return the calls among operations, those alike together."""
+    made = (each for each in operations if isinstance(each, AxisCall) and each.event in ("call", "start"))
+    counts = Counter((each.axis, each.verb, each.bytes) for each in made)
+    return tuple(
+        Call(axis=axis, verb=verb, sent_bytes=sent_bytes, count=count)
+        for (axis, verb, sent_bytes), count in counts.items()
+    )
 
 
 def dry_trainer(case: Case, rank: int, steps: int = 0) -> Trainer[Any]:
@@ -128,14 +172,14 @@ def dry_trainer(case: Case, rank: int, steps: int = 0) -> Trainer[Any]:
     return trainer
 
 
-def evaluation_calls(case: Case, rank: int) -> list[AxisCall]:
+def evaluation_calls(case: Case, rank: int) -> tuple[Call, ...]:
     """Return the calls of `rank` in one evaluation."""
     log = _Log()
     with meta_arrays(log.note):
         trainer, _ = _trainer(case, rank, log)
         log.begin()
         trainer.evaluate()
-    return [call for call in log.operations if isinstance(call, AxisCall) and call.event in ("call", "start")]
+    return _calls(log.operations)
 
 
 def pool_use(case: Case, rank: int) -> PoolUse:
@@ -163,7 +207,7 @@ def _pool_use(
     )
     with meta_arrays():
         log = _Log()
-        trainer, _ = _trainer(case, rank, log)
+        trainer, mesh = _trainer(case, rank, log)
         pool, storage = trainer.stage.buffers, trainer.storage
         log.pool = pool
         trainer.forward_backward(0)
@@ -173,6 +217,7 @@ def _pool_use(
         kept_bytes=log.kept_bytes,
         moved_bytes=storage.written_bytes if isinstance(storage, _DryStorage) else 0,
         file_bytes=storage.size_bytes if storage else 0,
+        arranged_bytes=sum(size for (_, part, _), size in mesh.scratch.items() if part),
     )
 
 
@@ -181,13 +226,15 @@ def state_use(case: Case, rank: int) -> StateUse:
 
     Two steps, as the first shows in which order weights are needed.
     """
-    log, told = _Log(), data_parallel.events(case, rank)
+    log = _Log()
     with meta_arrays():
         trainer, _ = _trainer(case, rank, log)
         file_bytes = trainer.storage.size_bytes if trainer.storage else 0
         for _ in range(2):
-            _tell(trainer, told)
-        log.begin()
+            log.begin()
+            _tell(trainer)
+        if case.asks_for_norm:
+            trainer.replicas.square_norm()
         trainer.replicas.update(lr=1.0, scale=1.0)
     moved = Counter[str]()
     for each in log.operations:
@@ -198,27 +245,34 @@ def state_use(case: Case, rank: int) -> StateUse:
         file_bytes=file_bytes,
         read_bytes=moved.total() - moved["write"],
         written_bytes=moved["write"],
+        calls=_calls(log.operations),
     )
 
 
-def _tell(trainer: Trainer[_Log], told: Sequence[data_parallel.Event]) -> None:
-    """Tell replicas what a step does with units."""
-    replicas, passed = trainer.replicas, Counter[int]()
+def _tell(trainer: Trainer[_Log]) -> None:
+    """Tell replicas what the loop and its passes through the units do in a step."""
+    replicas, stage = trainer.replicas, trainer.stage
     replicas.start_step()
-    for kind, unit in told:
-        match kind:
-            case "gather":
+    for kind, micro, part in trainer.boundary.actions:
+        if kind == "forward":
+            for unit in stage.parts[part]:
                 replicas.gather(unit)
-            case "release" | "leave":
-                replicas.release(unit, again=kind == "leave")
-            case "drop":
-                replicas.drop(unit)
-            case "claim":
-                for param in trainer.stage.units[unit].layer.params:
-                    param.accumulator()
-            case "ready":
-                passed[unit] += 1
-                replicas.ready(unit, last=passed[unit] == trainer.train.micro_batches)
+                replicas.release(unit)
+            continue
+        for segment in reversed(stage.segments[part]):
+            for unit in segment.units[:-1] if segment.recomputed and kind != "weight" else ():
+                replicas.gather(unit)
+                replicas.release(unit, again=True)
+            for unit in reversed(segment.units):
+                if kind != "weight":
+                    replicas.gather(unit)
+                if (kind, stage.units[unit].name) != ("weight", "embedding"):  # no product of it is deferred
+                    for param in stage.units[unit].layer.params:
+                        param.accumulator()
+                if kind != "weight":
+                    replicas.drop(unit)
+                if kind != "input":
+                    replicas.ready(unit, last=micro == trainer.train.micro_batches - 1)
     replicas.finish()
 
 

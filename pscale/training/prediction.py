@@ -11,9 +11,8 @@ from pscale.config.axes import UNEVEN_AXES
 from pscale.mesh.grid import coordinates, spanned
 from pscale.nn import counts
 from pscale.nn.offload.scratch import folder_of
-from pscale.parallel import recompute, saved_state, strategies
+from pscale.parallel import recompute, saved_state
 from pscale.parallel.recompute import executed_flops
-from pscale.parallel.replicas import Call
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +37,6 @@ class Prediction:
     model_flops: int  # all ranks
     executed_flops: int  # all ranks
     recomputed_flops: int  # of these: done again in backward, to keep less
-    calls: tuple[Call, ...]
     memory_bytes: dict[str, int]
     kept_bytes: int
     offloaded: Offloaded
@@ -47,11 +45,6 @@ class Prediction:
     def total_bytes(self) -> int:
         """Memory of all kinds."""
         return sum(self.memory_bytes.values())
-
-    @property
-    def sent_bytes(self) -> int:
-        """Payload that the rank hands to its calls in one step."""
-        return sum(call.step_bytes for call in self.calls)
 
 
 def predict(case: Case, rank: int = 0) -> Prediction:
@@ -81,7 +74,6 @@ def _predict(
         model_flops=counts.model_flops(case.model, case.train.batch),
         executed_flops=executed_flops(case),
         recomputed_flops=recompute.flops(case),
-        calls=tuple(strategies.calls(case, rank)),
         memory_bytes=memory_bytes(case, rank),
         kept_bytes=pool_use(case, rank).kept_bytes,
         offloaded=offloaded(case, rank),
@@ -94,13 +86,13 @@ def memory_bytes(case: Case, rank: int) -> dict[str, int]:
     Activations: the pool in which they, their gradients and scratch lie. Exchange: what is arranged, leaves
     or arrives, in that pool and beside it.
     """
-    from pscale.training.dry_run import pool_use, state_use  # noqa: PLC0415
+    from pscale.training.dry_run import pool_use, scratch_bytes, state_use  # noqa: PLC0415
 
     state, pool = state_use(case, rank).memory_bytes, pool_use(case, rank)
     return {
         **state,
         "activations": pool.total_bytes - pool.exchange_bytes,
-        "exchange": state["exchange"] + pool.exchange_bytes + strategies.buffer_bytes(case, rank),
+        "exchange": state["exchange"] + pool.exchange_bytes + scratch_bytes(case, rank),
     }
 
 

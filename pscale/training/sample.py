@@ -10,7 +10,7 @@ import numpy as np
 
 from pscale.config import Case, Plan, from_dict
 from pscale.errors import UsageError
-from pscale.mesh.self_axis import SelfMesh
+from pscale.mesh.alone import SelfMesh
 from pscale.nn.offload.activations import ActivationOffloader
 from pscale.parallel import saved_state
 from pscale.parallel.zero import Replicas

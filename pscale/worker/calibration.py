@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from pscale.config import Case, Data, from_dict
 from pscale.config.training import is_16_bit
 from pscale.data import prepare
-from pscale.mesh.self_axis import SelfMesh
+from pscale.mesh.alone import SelfMesh
 from pscale.runs.schema import PHASES, Kind
 from pscale.worker.environment import use_kernels
 from pscale.worker.job import make_trainer

@@ -14,8 +14,8 @@ import numpy as np
 from pscale.config import Case
 from pscale.data import prepare
 from pscale.mesh import grid
+from pscale.mesh.alone import Arriving, EmulatedComm
 from pscale.mesh.axis import Mesh
-from pscale.mesh.emulated import Arriving, EmulatedComm
 from pscale.nn.dtypes import HALF_BYTES, dtype_of
 from pscale.parallel.ranks import GROUPS
 from pscale.runs.atomic_files import write_json

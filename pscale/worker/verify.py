@@ -16,16 +16,15 @@ from numpy.typing import NDArray
 from pscale.config import Case, Plan
 from pscale.config.training import is_16_bit
 from pscale.data import prepare
+from pscale.mesh.alone import SelfMesh
 from pscale.mesh.axis import Mesh
-from pscale.mesh.self_axis import SelfMesh
 from pscale.nn.dtypes import tolerance
 from pscale.nn.param import Cut, Param
 from pscale.nn.routing import RouterStats
 from pscale.parallel import saved_state
-from pscale.parallel.strategies import calls
 from pscale.runs.atomic_files import write_json
 from pscale.runs.schema import VERBS, Kind
-from pscale.training.dry_run import evaluation_calls
+from pscale.training.dry_run import evaluation_calls, step_calls
 from pscale.training.prediction import offloaded, prefetched_bytes, saved_bytes
 from pscale.training.trainer import Trainer
 from pscale.worker.job import JobSpec, make_trainer
@@ -330,13 +329,12 @@ def _counted(recorder: Recorder, mesh: Mesh, steps: int) -> list[Count]:
 
 def _predicted(case: Case) -> Iterable[Count]:
     for rank in range(case.ranks):
-        found = ((call.axis, call.verb, call.count, call.step_bytes) for call in calls(case, rank))
+        found = ((call.axis, call.verb, call.count, call.step_bytes) for call in step_calls(case, rank))
         yield from _summed(rank, found, 1)
         if case.train.evaluate.every:
             made = evaluation_calls(case, rank)
-            yield from _summed(
-                rank, ((_EVALUATION + call.axis, call.verb, 1, call.bytes) for call in made), 1
-            )
+            found = ((_EVALUATION + call.axis, call.verb, call.count, call.step_bytes) for call in made)
+            yield from _summed(rank, found, 1)
 
 
 def _summed(rank: int, found: Iterable[tuple[str, str, int, int]], steps: int) -> list[Count]:

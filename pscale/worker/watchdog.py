@@ -19,8 +19,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pscale.mesh import grid, mpi, nonblocking
-from pscale.mesh.axis import Mesh
+from pscale.mesh import axis as mesh_axis
+from pscale.mesh import grid, nonblocking
+from pscale.mesh.axis import Axis, Mesh
 from pscale.runs import atomic_files
 from pscale.worker.recorder import Recorder
 
@@ -29,7 +30,7 @@ _UNKNOWN = 10  # how many times longer, as long as no step has shown how long on
 _CHECKS = 8  # per limit
 _BLOCKED = 1.5  # limits without a check even by this thread: C code holds the interpreter
 _INNERMOST = 12  # frames of a stack that are kept
-_MESH_FILES = {mpi.__file__, nonblocking.__file__}
+_MESH_FILES = {mesh_axis.__file__, nonblocking.__file__}
 
 
 class Watchdog:
@@ -108,7 +109,7 @@ class Watchdog:
         """
         while frame is not None:
             owner = frame.f_locals.get("self") if frame.f_code.co_filename in _MESH_FILES else None
-            if isinstance(owner, mpi.MpiAxis):
+            if isinstance(owner, Axis):
                 return owner.name, frame.f_code.co_name
             if isinstance(owner, nonblocking.NonblockingCall):
                 return self._recorder.started(owner.number)

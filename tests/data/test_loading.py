@@ -14,7 +14,7 @@ from pscale.data import prepare
 from pscale.data.corpus import byte_counts, unigram_nats
 from pscale.data.loading import PrefetchReader
 from pscale.errors import PscaleError, UsageError
-from pscale.mesh.self_axis import SelfMesh
+from pscale.mesh.alone import SelfMesh
 
 MODES = ["memory", "mpi-io", "scatter", "files"]
 WAYS = [

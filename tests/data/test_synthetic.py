@@ -4,8 +4,8 @@ from thread_mesh import run_ranks
 
 from pscale.config import Data, Model, Train
 from pscale.data import prepare
+from pscale.mesh.alone import SelfMesh
 from pscale.mesh.dry import DryMesh
-from pscale.mesh.self_axis import SelfMesh
 
 GPT = Model(kind="gpt", sequence=12, vocabulary=300)
 BLOCK = Model(kind="block", sequence=12, width=6, dtype="float32")

@@ -9,7 +9,7 @@ import pytest
 from whole_runs import TINY, Cli, said_by_ranks
 
 from pscale.data.synthetic import WEIGHTS
-from pscale.parallel.strategies import calls
+from pscale.training.dry_run import step_calls
 from pscale.training.prediction import predict
 
 SUITES = Path(__file__).parents[2] / "suites"
@@ -63,7 +63,7 @@ def test_the_calls_and_bytes_of_every_step_are_those_predicted(reductions):
     predicted = Counter()
     for case in reductions.planned():
         for rank in range(case.ranks):
-            for call in calls(case, rank):
+            for call in step_calls(case, rank):
                 for step in range(case.train.steps):
                     key = (case.id, rank, step, call.verb)
                     predicted[key] += np.array([call.count, call.step_bytes])

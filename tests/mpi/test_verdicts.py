@@ -20,9 +20,9 @@ CAUSES = "imbalance", "serialisation", "transfer"
 NOISE = 0.2  # of a step, on cores that others use too
 SLEEPING = f"""
 import time
-import pscale.mesh.mpi as mpi
+import pscale.mesh.axis as axis
 import pscale.nn.loss as loss
-compute, begin = loss.CrossEntropy.forward, mpi.MpiAxis.__init__
+compute, begin = loss.CrossEntropy.forward, axis.Axis.__init__
 def slow_to_compute(self, *arguments):
     time.sleep({COMPUTE_S})
     return compute(self, *arguments)
@@ -37,7 +37,7 @@ class SlowToReduce:
 def on_a_slow_network(self, *arguments):
     begin(self, *arguments)
     self._comm = SlowToReduce(self._comm)
-loss.CrossEntropy.forward, mpi.MpiAxis.__init__ = slow_to_compute, on_a_slow_network
+loss.CrossEntropy.forward, axis.Axis.__init__ = slow_to_compute, on_a_slow_network
 """
 SUITE = """
 name: verdicts

@@ -7,9 +7,9 @@ import pytest
 from plans import TEXT, assert_is_serial, predicted_calls, predicted_state, serial, train
 from thread_mesh import run_ranks
 
-from pscale.config import Case, Model, Plan
+from pscale.config import Model, Plan
 from pscale.errors import PlanError
-from pscale.parallel import sharding, zero
+from pscale.parallel import zero
 from pscale.parallel.compression import codecs, make_compressed
 from pscale.parallel.compression.codecs import BLOCK, ROUNDINGS, Blocks, Largest
 from pscale.parallel.compression.error_feedback import LowRank
@@ -95,8 +95,10 @@ def test_the_largest_of_all_are_the_plain_sum_bit_for_bit():
     assert not any(held_back.any() for _, held_back in ranks)
 
 
+@pytest.mark.parametrize("most", [codecs.MOST, 9], ids=["", "wide indices"])
 @pytest.mark.parametrize("x", [np.repeat([1.0, -1.0, 0.0], 4000), np.eye(1, 9000, 5)[0], np.zeros(10)])
-def test_exactly_the_share_is_picked_where_many_are_equal(x):
+def test_exactly_the_share_is_picked_where_many_are_equal(x, most, monkeypatch):
+    monkeypatch.setattr(codecs, "MOST", most)
     codec, left, total = Largest(x.size, x.dtype, 0.3), x.copy(), np.empty(x.size)
     message = np.empty((1, codec.message_bytes), np.uint8)
     codec.encode(left, message[0])
@@ -220,24 +222,11 @@ def test_one_replica_sends_nothing_and_loses_nothing(tmp_path):
             ["reduction all-reduce", "compression none"],
         ),
         (Plan(dp=2, compression="fp16"), ["collectives: it has no gradients", "none would work"]),
-        (Plan(dp=2, compression="topk"), ["more than indices 2147483647", "powersgd"]),
         (Plan(dp=2, compression="int8", pp=3), ["pp 3 is more than layers 2"]),
     ],
 )
 def test_compression_is_refused_where_it_means_nothing(plan, words):
-    kinds = {"fp16": Model(kind="collectives", layers=1, width=1), "topk": Model(width=8192, layers=6)}
-    model = kinds.get(plan.compression, TEXT.model)
+    model = Model(kind="collectives", layers=1, width=1) if plan.compression == "fp16" else TEXT.model
     with pytest.raises(PlanError) as caught:
         check(replace(TEXT, ranks=plan.ranks, plan=plan, model=model))
     assert all(word in str(caught.value) for word in words)
-
-
-def test_the_stage_that_holds_the_most_decides_whether_topk_has_indices_for_it(monkeypatch):
-    plan = Plan(dp=2, pp=2, compression="topk")
-    model = Model(kind="moe", layers=2, width=16, heads=2, experts=8, every=2)  # in the last layer
-    case = Case(suite="s", label="l", ranks=4, plan=plan, model=model)
-    stages = [sum(part.parameters for part in sharding.tensor_groups(case, rank)) for rank in (0, 2)]
-    assert stages[0] < stages[1]
-    monkeypatch.setattr(codecs, "MOST", max(stages) - 1)
-    with pytest.raises(PlanError, match=f"gradients_of_a_rank {max(stages)} is more"):
-        check(case)

@@ -6,9 +6,9 @@ from plans import most_kept, multiplied, name
 
 from pscale.config import Case, Model, Plan, Timing, Train
 from pscale.errors import PlanError
-from pscale.parallel.expert import calls
 from pscale.parallel.recompute import executed_flops
 from pscale.parallel.strategies import check
+from pscale.training.dry_run import step_calls
 
 MODEL = Model(
     kind="moe", layers=3, width=16, heads=2, sequence=12, experts=4, top_k=2, every=2, dtype="float64"
@@ -44,7 +44,7 @@ def test_the_ranks_together_multiply_what_is_counted(plan, folder):
     ids=name,
 )
 def test_what_travels_has_room_for_the_most_tokens_that_a_rank_can_send(plan, room):
-    exchange = next(call for call in calls(case_of(plan), 0) if call.axis == "ep")
+    exchange = next(call for call in step_calls(case_of(plan), 0) if call.axis == "ep")
     assert exchange.sent_bytes == 4 * 8 * room * MODEL.width * 8
 
 

@@ -17,12 +17,12 @@ from pscale.nn.buffers import Buffers
 from pscale.nn.common_layers import LayerNorm
 from pscale.nn.kernels import tiles
 from pscale.nn.param import Param, constant, share
-from pscale.parallel import strategies
 from pscale.parallel.matrix import cannon
 from pscale.parallel.matrix.grid import SCHEMES, cut
 from pscale.parallel.matrix.layers import ColumnNorm, MatrixLinear, make_product
 from pscale.parallel.strategies import check
 from pscale.runs.schema import VERBS, Kind
+from pscale.training.dry_run import step_calls
 from pscale.worker.recorder import Recorder
 
 M, K, N = 24, 36, 48  # rows, contraction, columns
@@ -264,7 +264,7 @@ def test_a_grid_that_cannot_be_is_refused_with_what_would_work(case, words):
 def calls(plan, clip=None):
     case = case_of(plan, sequence=16, vocabulary=64)
     found = Counter()
-    for call in strategies.calls(replace(case, train=replace(case.train, clip=clip))):
+    for call in step_calls(replace(case, train=replace(case.train, clip=clip)), 0):
         found[call.verb, call.sent_bytes] += call.count
     return found
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from pscale.mesh import nonblocking
-from pscale.mesh.nonblocking import NonblockingCall, RequestQueue
-from pscale.mesh.self_axis import NullRecorder, SelfMesh
+from pscale.mesh.alone import SelfMesh
+from pscale.mesh.nonblocking import NonblockingCall, NullRecorder, RequestQueue
 from pscale.nn.layer import Chain
 from pscale.training.units import interspersed
 

@@ -15,7 +15,7 @@ from pscale.cli.predict import LoneRanks
 from pscale.config import Inject, Plan
 from pscale.launch import local
 from pscale.launch.machine import inspect
-from pscale.mesh.emulated import Arriving, EmulatedComm
+from pscale.mesh.alone import Arriving, EmulatedComm
 from pscale.predict.costs import Costs
 from pscale.predict.datasheet import empty_profile
 from pscale.predict.engine import predict

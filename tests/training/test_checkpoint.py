@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kept_activations import kept_bytes
+from kept_activations import kept_bytes, message_bytes
 from plans import TEXT, counted, each_rank, multiplied, name, on_plan, predicted_calls
 
 from pscale.config import Data, Matrix, Model, Plan, Train
 from pscale.errors import PlanError
 from pscale.nn import counts
 from pscale.nn.routing import RouterStats
-from pscale.parallel import pipeline, sequence, tensor
 from pscale.parallel.recompute import executed_flops, segments
 from pscale.parallel.schedule_timing import pipeline_bubble
 from pscale.parallel.strategies import check
+from pscale.training.dry_run import scratch_bytes, step_calls
 from pscale.training.prediction import memory_bytes, predict
 from pscale.worker.verify import assembled, outcome
 
@@ -78,8 +78,7 @@ def run(case, plan, folder):
 def predicted_pool(case, rank):
     """Return what `run` counts; what the calls of MPI arrange in is not seen there."""
     kinds = memory_bytes(case, rank)
-    arranged = sum(strategy.buffer_bytes(case, rank) for strategy in (tensor, sequence))
-    return kinds["activations"] + kinds["exchange"] - arranged
+    return kinds["activations"] + kinds["exchange"] - scratch_bytes(case, rank)
 
 
 @pytest.mark.slow
@@ -95,7 +94,7 @@ def test_every_bit_is_that_of_activations_that_are_kept(case, micro_batches, che
     assert routed_again == routed
     assert calls == predicted_calls(case, again)
     case = on_plan(case, again)
-    slack = micro_batches * pipeline.message_bytes(case) if plan.pp > 1 else 0  # messages come when they come
+    slack = micro_batches * message_bytes(case) if plan.pp > 1 else 0  # messages come when they come
     for rank in range(plan.ranks):
         assert abs(held[rank] - predicted_pool(case, rank)) <= slack
 
@@ -178,7 +177,7 @@ def test_full_costs_a_forward_less_the_last_product_and_selective_two_products_o
 def test_a_full_checkpoint_makes_ten_of_twelve_sums_of_tensor_ranks():
     def sums(checkpoint):
         case = on_plan(TALL, Plan(tp=4, checkpoint=checkpoint))
-        return sum(call.count for call in predict(case).calls if call.verb == "all_reduce")
+        return sum(call.count for call in step_calls(case, 0) if call.verb == "all_reduce")
 
     assert sums("full") - sums("none") == 24  # of two a layer in forward, one: the last output is not needed
     assert sums("every-4") - sums("none") == 24 // 4 * 7
@@ -186,7 +185,7 @@ def test_a_full_checkpoint_makes_ten_of_twelve_sums_of_tensor_ranks():
 
 def test_stages_keep_the_input_of_a_block_for_each_micro_batch_under_way():
     case = on_plan(TALL, Plan(pp=4, checkpoint="full"), 2)
-    assert kept_bytes(case, 1) == 2 * 6 * pipeline.message_bytes(case)
+    assert kept_bytes(case, 1) == 2 * 6 * message_bytes(case)
     assert pipeline_bubble(case) == pytest.approx(pipeline_bubble(on_plan(case, Plan(pp=4), 2)), rel=0.05)
 
 

@@ -19,8 +19,9 @@ from plans import (
 
 from pscale.config import Data, Model, Plan
 from pscale.errors import PlanError
-from pscale.parallel.pipeline import calls, timetable
+from pscale.parallel.pipeline import timetable
 from pscale.parallel.strategies import check
+from pscale.training.dry_run import step_calls
 
 pytestmark = pytest.mark.slow
 
@@ -148,7 +149,7 @@ def test_all_messages_of_a_job_are_as_many_as_the_formula_says():
     for how in MEASURED:
         table = timetable(how, 8)
         case = replace(with_micro_batches(DEEPER, 8), ranks=how.ranks, plan=how)
-        made = [call for rank in range(how.ranks) for call in calls(case, rank) if call.verb == "send"]
+        made = [call for rank in range(how.ranks) for call in step_calls(case, rank) if call.verb == "send"]
         assert sum(call.count for call in made) == 2 * 8 * (table.parts - 1) * how.dp * how.tp
         assert {call.sent_bytes for call in made} == {
             16 // how.dp // 8 * 8 * 16 * 8 // (how.tp if how.sp else 1)

@@ -7,7 +7,7 @@ from training.test_equivalence_expert import MOE
 
 from pscale.config import Model, Plan
 from pscale.data import prepare
-from pscale.mesh.self_axis import SelfAxis, SelfMesh
+from pscale.mesh.alone import SelfMesh, alone
 from pscale.nn.routing import RouterStats
 from pscale.training.step_records import ExpertLoad
 from pscale.worker.job import make_trainer
@@ -24,7 +24,7 @@ def test_shares_are_of_all_choices_and_imbalance_is_a_mean_over_steps_and_blocks
             stats.loads += load
             stats.dropped, stats.loss = step, 0.5
         assert kept.note(step) == 1.0
-    columns = kept.columns(SelfAxis("world"), range(1, 3))
+    columns = kept.columns(alone("world"), range(1, 3))
     assert columns["dropped_share"] == (1 + 1 + 2 + 2) / 32
     assert columns["expert_imbalance"] == pytest.approx((1 + 1.5 + 2 + 1) / 4)
 
@@ -32,7 +32,7 @@ def test_shares_are_of_all_choices_and_imbalance_is_a_mean_over_steps_and_blocks
 def test_a_model_without_experts_has_no_such_figures():
     kept = ExpertLoad((), replace(MODEL, kind="gpt"), steps=2)
     assert kept.note(0) == 0
-    assert kept.columns(SelfAxis("world"), range(2)) == {"dropped_share": None, "expert_imbalance": None}
+    assert kept.columns(alone("world"), range(2)) == {"dropped_share": None, "expert_imbalance": None}
 
 
 @pytest.mark.parametrize("plan", [Plan(ep=2, dp=2), Plan(dp=4)], ids=["ep 2 x dp 2", "dp 4"])

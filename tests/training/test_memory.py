@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from kept_activations import kept_bytes
+from kept_activations import kept_bytes, message_bytes
 from plans import BLOCK, LINEAR, TEXT, each_rank, name
 
 from pscale.config import Data, Model, Plan
 from pscale.config.metrics import MEMORY_KINDS as KINDS
 from pscale.nn import counts
-from pscale.parallel import pipeline, precision, sequence, strategies, tensor
+from pscale.training.dry_run import scratch_bytes
 from pscale.training.prediction import fullest_rank, memory_bytes
 
 pytestmark = pytest.mark.slow
@@ -86,10 +86,7 @@ def held(trainer, _):
 
 def predicted(case, rank):
     kinds = memory_bytes(case, rank)
-    if case.plan.tp > 1:  # in MPI alone
-        for strategy in (tensor, sequence):
-            kinds["exchange"] -= strategy.buffer_bytes(case, rank)
-    kinds["exchange"] -= precision.sums_bytes(case, rank, strategies.calls(case, rank))
+    kinds["exchange"] -= scratch_bytes(case, rank)  # in MPI alone
     return kinds
 
 
@@ -129,7 +126,7 @@ def test_so_it_is_for_models_without_a_vocabulary(case, plan, folder):
 @pytest.mark.parametrize("plan", STAGES, ids=name)
 def test_stages_differ_from_it_by_no_more_than_messages_that_come_sooner_or_later(plan, folder):
     case = planned(plan, micro_batches=4)
-    message = pipeline.message_bytes(case)
+    message = message_bytes(case)
     for rank, found in enumerate(each_rank(case, plan, folder, held)):
         expected = predicted(case, rank)
         assert [found[kind] for kind in KINDS[:3]] == [expected[kind] for kind in KINDS[:3]]

@@ -6,12 +6,12 @@ from time import sleep
 
 import numpy as np
 import pytest
+from kept_activations import message_bytes
 from plans import TEXT, each_rank, name, on_plan, predicted_state
 
 from pscale.config import Data, Matrix, Model, Plan
 from pscale.errors import PlanError
 from pscale.nn.offload.scratch import Scratch
-from pscale.parallel.pipeline import message_bytes
 from pscale.parallel.strategies import check
 from pscale.runs.schema import PHASES, VERBS, Kind
 from pscale.training.dry_run import pool_use

@@ -21,7 +21,7 @@ from training.test_memory import held, planned, predicted
 from pscale.config import Matrix, Model, Plan, Precision
 from pscale.config.training import ROUNDOFF
 from pscale.errors import PlanError
-from pscale.mesh.self_axis import SelfMesh
+from pscale.mesh.alone import SelfMesh
 from pscale.nn import kernels
 from pscale.nn.dtypes import dtype_of, tolerance
 from pscale.nn.kernels.sixteen_bit import HalfFusedKernels, HalfKernels

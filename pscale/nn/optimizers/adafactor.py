@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from pscale.config import Train
 from pscale.nn import kernels
 from pscale.nn.buffers import Array
 from pscale.nn.optimizers.adam import DECAY
-from pscale.nn.optimizers.base import Exchange, ProcessGroups, Rule, Units, matrix_lines
+from pscale.nn.optimizers.base import ProcessGroups, Rule, matrix_lines
 from pscale.nn.optimizers.state import Flat, Kept, Run, Slots, State, TensorInfo
 from pscale.nn.param import Param
 from pscale.runs.tensor_files import Elements
@@ -291,36 +290,9 @@ class _Sums:
         return self._weights
 
 
-def _numbers(tensor: TensorInfo, *, partial: bool = False) -> int:
-    """Return how many rows and columns a tensor's matrices have; `partial`, of those that a cut divides.
-
-    What is divided is kept for the whole matrix, also where rows are cut and columns too.
-    """
-    if _is_vector(tensor):
-        return 0
-    lines = (
-        whole if divided else here for here, whole, divided in matrix_lines(tensor) if divided or not partial
-    )
-    return math.prod(tensor.shape[:-2]) * sum(lines)
-
-
-def _exchanges(units: Units, shards: int, item_bytes: int) -> Iterator[Exchange]:  # noqa: ARG001
-    """Yield a sum of every tensor, twice; the first time with those of rows and columns.
-
-    Over the parts of a cut these are of the rows and columns that it divides.
-    """
-    tensors = [tensor for unit in units for tensor in unit]
-    over: Literal["shards", "cuts"]
-    for over in ("shards", "cuts"):
-        lines = sum(_numbers(tensor, partial=over == "cuts") for tensor in tensors)
-        yield Exchange(over, "all_reduce", (len(tensors) + lines) * _SUMS.itemsize)
-        yield Exchange(over, "all_reduce", len(tensors) * _SUMS.itemsize)
-
-
 RULE = Rule(
     make=Adafactor,
     hyperparameters={"epsilon": "its square is added to squared gradients"} | DECAY,
     slots=lambda _: [Slots(arrays=1, of=_is_vector)],
     factored=True,
-    exchanges=_exchanges,
 )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from pscale.config import Train
 from pscale.nn.buffers import Array
 from pscale.nn.optimizers.state import Flat, Kept, Slots, State, TensorInfo
-
-Units = Sequence[Sequence[TensorInfo]]  # the tensors of each unit of the model
 
 
 class Ranks(Protocol):
@@ -61,33 +59,18 @@ def shard_size(size: int, ranks: int) -> int:
     return -(-size // ranks)
 
 
-class Exchange(NamedTuple):
-    """A call that an optimizer makes in every step, to the ranks `over` which tensors are spread."""
-
-    over: Literal["shards", "cuts"]
-    verb: Literal["all_reduce", "all_gather"]
-    sent_bytes: int
-
-
-def _no_exchanges(units: Units, shards: int, item_bytes: int) -> Iterable[Exchange]:  # noqa: ARG001
-    return ()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """All that the rest of the program knows of an optimizer.
 
     `make(train, flats, states, groups)` returns it, with a `State` for each of `slots(train)`. The fields
-    of `Train` that it reads are `hyperparameters`, with what they are. `factored`: of a matrix it keeps sums
-    alone. `exchanges(units, shards, item_bytes)` are the calls of a step beside the gradients', where
-    `shards` ranks share the units, and a number of the state takes `item_bytes`.
+    of `Train` that it reads are `hyperparameters`, with what they are. `factored`: it keeps sums of a matrix.
     """
 
     make: Callable[[Train, Sequence[Flat], Sequence[State], ProcessGroups], Optimizer]
     hyperparameters: Mapping[str, str]
     slots: Callable[[Train], Sequence[Slots]]
     factored: bool = False
-    exchanges: Callable[[Units, int, int], Iterable[Exchange]] = _no_exchanges
 
     def keeps(self, train: Train) -> bool:
         """Tell whether there is any state of the parameters' size."""

@@ -11,7 +11,7 @@ from pscale.config import Train
 from pscale.nn import kernels
 from pscale.nn.buffers import Array
 from pscale.nn.optimizers.adam import DECAY, MOMENTS, corrected
-from pscale.nn.optimizers.base import Exchange, ProcessGroups, Rule, Units
+from pscale.nn.optimizers.base import ProcessGroups, Rule
 from pscale.nn.optimizers.state import Flat, Kept, Slots, State
 from pscale.nn.param import Param
 
@@ -88,16 +88,8 @@ def _ratio(weights: float, updates: float) -> float:
     return math.sqrt(weights / updates) if weights > 0 and updates > 0 else 1.0
 
 
-def _exchanges(units: Units, shards: int, item_bytes: int) -> Iterator[Exchange]:  # noqa: ARG001
-    """Yield two sums of squares of every tensor."""
-    sent_bytes = 2 * sum(map(len, units)) * _SUMS.itemsize
-    yield Exchange("shards", "all_reduce", sent_bytes)
-    yield Exchange("cuts", "all_reduce", sent_bytes)
-
-
 RULE = Rule(
     make=Lamb,
     hyperparameters=MOMENTS | DECAY,
     slots=lambda _: [Slots(arrays=2, passes=2, whole_tensors=True)],
-    exchanges=_exchanges,
 )

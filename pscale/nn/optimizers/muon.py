@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from pscale.config import Train
 from pscale.nn.buffers import Array, zeros
 from pscale.nn.kernels.tiles import chunks
 from pscale.nn.optimizers import adamw
-from pscale.nn.optimizers.base import Exchange, ProcessGroups, Rule, Units, shard_size
+from pscale.nn.optimizers.base import ProcessGroups, Rule, shard_size
 from pscale.nn.optimizers.state import Flat, Kept, Piece, Run, Slots, State, TensorInfo
 from pscale.nn.param import Param
 
@@ -178,14 +178,14 @@ def _is_cut(tensor: TensorInfo) -> bool:
     return tensor.shape[-2:] != tensor.whole[-2:]
 
 
-def _hidden(units: Units, shards: int) -> Iterator[tuple[int, list[TensorInfo]]]:
+def _hidden(units: Iterable[Sequence[TensorInfo]], shards: int) -> Iterator[tuple[int, list[TensorInfo]]]:
     """Yield of each unit that has hidden matrices the size of a shard, and these."""
     for unit in units:
         if hidden := [tensor for tensor in unit if tensor.matrices]:
             yield shard_size(sum(tensor.size for tensor in unit), shards), hidden
 
 
-def _sizes(units: Units, shards: int) -> list[int]:
+def _sizes(units: Iterable[Sequence[TensorInfo]], shards: int) -> list[int]:
     """Return the numbers of `_Work`."""
     found = list(_hidden(units, shards))
     tensors = [tensor for _, hidden in found for tensor in hidden]
@@ -194,14 +194,6 @@ def _sizes(units: Units, shards: int) -> list[int]:
     factors = max((math.prod(_sides(tensor)) for tensor in tensors), default=0)
     squares = max((min(_sides(tensor)) ** 2 for tensor in tensors), default=0)
     return [shard * shards, shard if shards > 1 else 0, whole, whole, 2 * factors, 2 * squares]
-
-
-def _exchanges(units: Units, shards: int, item_bytes: int) -> Iterator[Exchange]:
-    """Yield a gather of every layer that has hidden matrices, and of every parameter whose own are cut."""
-    for shard, hidden in _hidden(units, shards):
-        yield Exchange("shards", "all_gather", shard * item_bytes)
-        for tensor in filter(_is_cut, hidden):
-            yield Exchange("cuts", "all_gather", tensor.size * item_bytes)
 
 
 RULE = Rule(
@@ -214,5 +206,4 @@ RULE = Rule(
         Slots(arrays=1 if train.momentum else 0, of=lambda tensor: tensor.matrices > 0),
         Slots(arrays=2, of=lambda tensor: tensor.matrices == 0),
     ],
-    exchanges=_exchanges,
 )

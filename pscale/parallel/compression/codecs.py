@@ -160,18 +160,18 @@ def _largest(x: Array, scales: Array, work: Array, steps: int = 1) -> None:
 
 
 _RUN = 4096  # numbers that are looked at together
-_INDEX = np.dtype(np.int32)
-MOST = np.iinfo(_INDEX).max  # numbers that indices can distinguish
+MOST = np.iinfo(np.int32).max  # numbers that indices of 32 bits tell apart
 
 
 class Largest:
     """A share of the `size` gradients of a rank, each with its index; what is not sent is held back."""
 
     def __init__(self, size: int, dtype: DTypeLike, share: float):
-        self._kind, self._count = np.dtype(dtype), kept(size, share)
+        self._kind, self._count = np.dtype(dtype), min(size, max(1, round(size * share)))
+        self._index = np.dtype(np.int32 if size <= MOST else np.int64)
         self._sizes: Array = aligned(size * self._kind.itemsize).view(self._kind)
         self._work: Array = aligned(_RUN * self._kind.itemsize).view(self._kind)
-        self.message_bytes = picked_bytes(size, self._kind, share)
+        self.message_bytes = whole_words(self._count * (self._kind.itemsize + self._index.itemsize))
         self.work_bytes = self._sizes.nbytes + self._work.nbytes
 
     def encode(self, x: Array, message: Message) -> None:
@@ -215,7 +215,7 @@ class Largest:
     def _seen(self, message: Message) -> tuple[Array, np.ndarray]:
         """Return the numbers and the indices of a message."""
         stop = self._count * self._kind.itemsize
-        indices = message[stop : stop + self._count * _INDEX.itemsize].view(_INDEX)
+        indices = message[stop : stop + self._count * self._index.itemsize].view(self._index)
         return message[:stop].view(self._kind), indices
 
 
@@ -229,13 +229,3 @@ def _first(count: int, found: Iterator[np.ndarray]) -> Iterator[tuple[int, np.nd
         done += taken.size
         if done == count:
             return
-
-
-def kept(size: int, share: float) -> int:
-    """Return how many of `size` numbers are sent: one at least."""
-    return min(size, max(1, round(size * share)))
-
-
-def picked_bytes(size: int, dtype: DTypeLike, share: float) -> int:
-    """Return the bytes of the numbers that are sent and of their indices."""
-    return whole_words(kept(size, share) * (np.dtype(dtype).itemsize + _INDEX.itemsize))

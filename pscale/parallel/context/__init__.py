@@ -1,5 +1,4 @@
 """Context parallelism: every sequence cut over the ranks of `cp`.
 
-Each form is a file of its name and declares itself as a `Form`; from that, `plan` checks it and predicts its
-calls. `layout` says which tokens lie where.
+Each form is a file of its name and declares itself as a `Form`. `layout` says which tokens lie where.
 """

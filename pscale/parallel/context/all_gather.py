@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pscale.config import Plan
 from pscale.mesh.axis import Array
 from pscale.nn.attention import Backward, Cache, keys_and_values
 from pscale.nn.kernels.attention_block import Progress
 from pscale.parallel.context.form import Form
 from pscale.parallel.context.ring import KeyExchange
-from pscale.parallel.replicas import Call
 
 
 class GatheredAttention(KeyExchange):
@@ -48,16 +46,6 @@ class GatheredAttention(KeyExchange):
             yield every[(axis.rank - step) % axis.size], gathering.poll
 
 
-def _gathering(_: Plan, __: int, keys: int) -> list[Call]:
-    return [Call(axis="cp", verb="all_gather", sent_bytes=2 * keys)]
-
-
 FORM = Form(
     attention=lambda share: share.kept(GatheredAttention(share)),
-    forward=_gathering,
-    backward=lambda plan, queries, keys: [
-        *_gathering(plan, queries, keys),
-        Call(axis="cp", verb="reduce_scatter", sent_bytes=2 * keys * plan.cp),
-    ],
-    recomputed=_gathering,
 )

@@ -1,4 +1,4 @@
-"""What a form of context parallelism declares: its attention, its calls, and who shares heads."""
+"""What a form of context parallelism declares: its attention, and who shares heads."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 
-from pscale.config import Model, Plan
+from pscale.config import Case, Model, Plan
 from pscale.config.choices import Context
 from pscale.mesh.axis import Axis, Mesh
 from pscale.nn.attention import Attention, ScoreDropout
 from pscale.nn.buffers import Buffers
+from pscale.nn.kernels.attention_block import AttentionBlock
 from pscale.nn.layer import Layer, Recomputed
 from pscale.parallel.constraints import Constraint, Divides
 from pscale.parallel.context.layout import Layout
-from pscale.parallel.replicas import Call
-
-Calls = Callable[[Plan, int, int], list[Call]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,16 +65,9 @@ class AttentionShare:
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """A way to attend to sequences that are cut over ranks.
-
-    Calls are those of a layer and a micro-batch, from the bytes of q, and of k (or v), of a rank's tokens and
-    heads. Those of `recomputed` are made again where attention alone is computed again.
-    """
+    """A way to attend to sequences that are cut over ranks."""
 
     attention: Callable[[AttentionShare], Layer]
-    forward: Calls
-    backward: Calls
-    recomputed: Calls
     heads_over: str | None = None  # the degree, in a plan, of the ranks over which heads are dealt out
     constraints: Sequence[Constraint] = ()
 
@@ -113,3 +104,18 @@ def layout_of(model: Model, plan: Plan) -> Layout:
     parts = form_of(plan.context).head_parts(plan)
     slices = parts if parts < plan.cp else 1  # of a part whose keys and values travel as one
     return Layout(sequence=model.sequence, parts=plan.cp // slices, placement=plan.placement, slices=slices)
+
+
+def score_pieces(case: Case, rank: int) -> list[AttentionBlock]:
+    """Return the pieces of scores of each head that `rank` has, of those that exchange keys."""
+    plan = case.plan
+    parts = plan.cp // form_of(plan.context).head_parts(plan)
+    layout = Layout(sequence=case.model.sequence, parts=parts, placement=plan.placement)
+    return [piece for piece in layout.pieces(rank // (plan.cp // parts)) if piece is not None]
+
+
+def computed_scores(case: Case) -> int:
+    """Return how many scores of one head and sequence all ranks together compute in forward."""
+    parts = form_of(case.plan.context).head_parts(case.plan)
+    met = (piece for rank in range(0, case.plan.cp, parts) for piece in score_pieces(case, rank))
+    return sum(piece.scores(kept=case.model.keeps_scores) for piece in met)

@@ -14,7 +14,6 @@ from pscale.nn.kernels.attention_block import AttentionBlock, Progress
 from pscale.nn.param import Param
 from pscale.parallel.context.form import AttentionShare, Form
 from pscale.parallel.context.layout import positions_in
-from pscale.parallel.replicas import Call
 
 
 class KeyExchange:
@@ -133,17 +132,6 @@ def _both(progress: Progress, in_flight: Hop | None) -> Progress:
     return poll
 
 
-def hops(axis: str, keys: int, count: int) -> list[Call]:
-    """Return the messages of so many hops of keys and values, or of their gradients."""
-    return [
-        Call(axis=axis, verb="send", sent_bytes=2 * keys, count=count),
-        Call(axis=axis, verb="receive", sent_bytes=0, count=count),
-    ]
-
-
 FORM = Form(
     attention=lambda share: share.kept(RingAttention(share)),
-    forward=lambda plan, _, keys: hops("cp", keys, plan.cp - 1),
-    backward=lambda plan, _, keys: hops("cp", keys, 2 * plan.cp - 1),
-    recomputed=lambda plan, _, keys: hops("cp", keys, plan.cp - 1),
 )

@@ -15,7 +15,6 @@ from pscale.nn.layer import Chain, Layer
 from pscale.nn.param import Param
 from pscale.parallel.context.form import AttentionShare, Form, distributes_heads
 from pscale.parallel.context.layout import Layout
-from pscale.parallel.replicas import Call
 
 
 class UlyssesAttention:
@@ -82,12 +81,6 @@ class UlyssesAttention:
         return x.reshape(B, T, kinds, P, width // kinds // P).transpose(3, 0, 1, 2, 4)
 
 
-def exchanges(axis: str, queries: int, keys: int) -> list[Call]:
-    """Return the exchanges of q, k and v, and of the output, or of their gradients."""
-    sizes = queries + 2 * keys, queries
-    return [Call(axis=axis, verb="all_to_all", sent_bytes=size) for size in sizes]
-
-
 def _attention(share: AttentionShare) -> Layer:
     inner = share.of_heads(share.axis.rank, share.axis.size).of_whole_sequences()
     return UlyssesAttention(inner, share.queries, axis=share.axis, layout=share.layout, buffers=share.buffers)
@@ -95,9 +88,6 @@ def _attention(share: AttentionShare) -> Layer:
 
 FORM = Form(
     attention=_attention,
-    forward=lambda _, queries, keys: exchanges("cp", queries, keys),
-    backward=lambda _, queries, keys: exchanges("cp", queries, keys),
-    recomputed=lambda *_: [],  # what was exchanged is kept
     heads_over="cp",
     constraints=distributes_heads("tp", "cp"),
 )

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pscale.config import Plan
 from pscale.config.axes import HALVES
 from pscale.nn.layer import Layer
 from pscale.parallel.constraints import Requires
 from pscale.parallel.context.form import AttentionShare, Form, distributes_heads
 from pscale.parallel.context.layout import Layout
-from pscale.parallel.context.ring import RingAttention, hops
-from pscale.parallel.context.ulysses import UlyssesAttention, exchanges
-from pscale.parallel.replicas import Call
+from pscale.parallel.context.ring import RingAttention
+from pscale.parallel.context.ulysses import UlyssesAttention
 
 RING, ULYSSES = HALVES["cp"]
 
@@ -31,21 +29,8 @@ def _attention(share: AttentionShare) -> Layer:
     )
 
 
-def _passed_on(plan: Plan, _: int, keys: int) -> list[Call]:
-    return hops(RING, keys, plan.cp // plan.ulysses - 1)
-
-
 FORM = Form(
     attention=_attention,
-    forward=lambda plan, queries, keys: [
-        *exchanges(ULYSSES, queries, keys),
-        *_passed_on(plan, queries, keys),
-    ],
-    backward=lambda plan, queries, keys: [
-        *exchanges(ULYSSES, queries, keys),
-        *hops(RING, keys, 2 * plan.cp // plan.ulysses - 1),
-    ],
-    recomputed=_passed_on,
     heads_over="ulysses",
     constraints=(
         Requires(

@@ -2,5 +2,5 @@
 
 Activations and weights lie in blocks, `grid` says where. An algorithm knows how to multiply such blocks:
 `cannon` and `summa` on a square, `agarwal` and `axonn` on any grid of three axes. `layers` makes
-layers of it; `plan` knows its calls before a process starts.
+layers of it.
 """

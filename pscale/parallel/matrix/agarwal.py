@@ -13,7 +13,6 @@ from pscale.nn.common_layers import product
 from pscale.nn.kernels.tiles import rows_of
 from pscale.nn.param import Param
 from pscale.parallel.matrix.axonn import Depth
-from pscale.parallel.matrix.grid import Exchanged, Multiplication
 from pscale.parallel.tensor import gathered, scattered
 
 
@@ -39,23 +38,3 @@ class Agarwal:
         whole_a = gathered(a, self.output, buffers=self.buffers)
         self.depth.add_product(weight, rows_of(whole_a).T, rows_of(whole))
         return da
-
-
-def forward(one: Multiplication) -> list[Exchanged]:
-    """Return what a rank hands to the calls of a product, in elements."""
-    return [
-        Exchanged(one.output, "all_gather", one.a // one.size(one.output)),
-        Exchanged(one.depth, "all_gather", one.b // one.size(one.depth)),
-        Exchanged(one.contraction, "reduce_scatter", one.c),
-    ]
-
-
-def backward(one: Multiplication) -> list[Exchanged]:
-    """Return the same for its gradients."""
-    return [
-        Exchanged(one.contraction, "all_gather", one.c // one.size(one.contraction)),
-        Exchanged(one.depth, "all_gather", one.b // one.size(one.depth)),
-        Exchanged(one.output, "reduce_scatter", one.a),
-        Exchanged(one.output, "all_gather", one.a // one.size(one.output)),
-        Exchanged(one.depth, "reduce_scatter", one.b),
-    ]

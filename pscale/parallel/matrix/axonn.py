@@ -13,7 +13,6 @@ from pscale.nn.buffers import Array, Buffers
 from pscale.nn.common_layers import product
 from pscale.nn.kernels.tiles import rows_of
 from pscale.nn.param import Param
-from pscale.parallel.matrix.grid import Exchanged, Multiplication
 
 
 class Depth:
@@ -63,20 +62,3 @@ class Axonn:
         self.depth.add_product(weight, rows_of(a).T, rows_of(dc))
         pending.wait()
         return da
-
-
-def forward(one: Multiplication) -> list[Exchanged]:
-    """Return what a rank hands to the calls of a product, in elements."""
-    return [
-        Exchanged(one.depth, "all_gather", one.b // one.size(one.depth)),
-        Exchanged(one.contraction, "all_reduce", one.c),
-    ]
-
-
-def backward(one: Multiplication) -> list[Exchanged]:
-    """Return the same for its gradients; weights are gathered again, since they are not kept."""
-    return [
-        Exchanged(one.depth, "all_gather", one.b // one.size(one.depth)),
-        Exchanged(one.output, "all_reduce", one.a),
-        Exchanged(one.depth, "reduce_scatter", one.b),
-    ]

@@ -14,7 +14,6 @@ from pscale.nn.buffers import Array, Buffers
 from pscale.nn.common_layers import product
 from pscale.nn.kernels.tiles import rows_of
 from pscale.nn.param import Param
-from pscale.parallel.matrix.grid import Exchanged, Multiplication
 
 
 class ShiftedBlock:
@@ -123,29 +122,3 @@ class Cannon:
         assert total is not None
         total.move(1 - late)
         return total.block
-
-
-def forward(one: Multiplication) -> list[Exchanged]:
-    """Return what a rank hands to its messages for a product, in elements."""
-    return _messages(one, lambda late: _turns(one) - 1 + (late != 0))
-
-
-def backward(one: Multiplication) -> list[Exchanged]:
-    """Return the same for its gradients: blocks travel as in the product, sums as often and then home."""
-    return _messages(one, lambda late: 2 * (_turns(one) - 1) + (late != 0) + (late != 1))
-
-
-def _messages(one: Multiplication, moves: Callable[[int], int]) -> list[Exchanged]:
-    """Return the moves of blocks of A and of B, if these are so many for a rank so far down the other."""
-    across, down = one.output, one.contraction
-    found = []
-    for axis, size, late in (
-        (across, one.a, one.place[down]),
-        (down, one.b, one.place[across]),
-    ):
-        found += [Exchanged(axis, "send", size, moves(late)), Exchanged(axis, "receive", 0, moves(late))]
-    return found
-
-
-def _turns(one: Multiplication) -> int:
-    return one.size(one.output)

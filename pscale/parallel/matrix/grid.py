@@ -12,7 +12,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 from pscale.config import Plan
 from pscale.config.choices import MatrixAlgorithm
@@ -137,35 +136,3 @@ def _index(view: Sequence[int], partition: Partition, sizes: Sizes, rank: int) -
     place = coordinates(sizes, rank)
     parts = (share_of(size, partition.rows, sizes, place) for size in rows)
     return (*parts, slice(None), share_of(columns, partition.columns, sizes, place))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Multiplication:
-    """The elements of the blocks that a rank at `place` multiplies.
-
-    `contraction`, `output` and `depth` are axes of the grid; on a grid of two, rows of A and B are cut over
-    the first, and columns over the second.
-    """
-
-    a: int
-    b: int
-    c: int
-    contraction: str
-    output: str
-    depth: str
-    sizes: Sizes
-    place: Sizes
-
-    def size(self, axis: str) -> int:
-        """Return the ranks along a axis."""
-        return self.sizes.get(axis, 1)
-
-
-class Exchanged(NamedTuple):
-    """Calls of one rank, all alike."""
-
-    axis: str
-    verb: str
-    elements: int  # handed to each call
-    times: int = 1
-    wide: bool = False  # never numbers of 16 bits

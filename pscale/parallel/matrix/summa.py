@@ -13,7 +13,6 @@ from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.kernels.tiles import rows_of
 from pscale.nn.param import Param
-from pscale.parallel.matrix.grid import Exchanged, Multiplication
 
 
 class Summa:
@@ -85,30 +84,3 @@ class Panel:
         size = block.shape[self.dim] // self.each
         part = slice(self.place * size, (self.place + 1) * size)
         return block[part] if self.dim == 0 else block[:, part]
-
-
-def forward(one: Multiplication) -> list[Exchanged]:
-    """Return what a rank hands to the calls of a product, in elements: to a broadcast, its root alone."""
-    panels, found = count_panels(one), []
-    for axis, size in ((one.output, one.a), (one.contraction, one.b)):
-        each = panels // one.size(axis)
-        found += [
-            Exchanged(axis, "broadcast", size // each, each),
-            Exchanged(axis, "broadcast", 0, panels - each),
-        ]
-    return found
-
-
-def backward(one: Multiplication) -> list[Exchanged]:
-    """Return the same for its gradients."""
-    panels = count_panels(one)
-    sums = [
-        Exchanged(axis, "reduce", size * one.size(axis) // panels, panels)
-        for axis, size in ((one.output, one.a), (one.contraction, one.b))
-    ]
-    return [*forward(one), *sums]
-
-
-def count_panels(one: Multiplication) -> int:
-    """Return into how many panels the contraction is cut."""
-    return math.lcm(one.size(one.output), one.size(one.contraction))

@@ -1,18 +1,20 @@
 """A communicator of mpi4py as one of its ranks sees it, alone: whatever others would send is there at once.
 
-Messages are small random numbers, so that no sum of them overflows and no product is denormal.
+Of one rank every verb is the identity, so the serial program is the parallel one. Messages are small random
+numbers, so that no sum of them overflows and no product is denormal.
 """
 
 # ruff: noqa: N802, ARG002 - named and called as those of mpi4py
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
-from pscale.mesh.axis import Array
+from pscale.mesh.axis import Array, Axis
+from pscale.mesh.nonblocking import NullRecorder, RequestQueue
 
 T = TypeVar("T")
 _SCALE = 1e-3  # their standard deviation
@@ -59,7 +61,7 @@ class Arriving:
 class EmulatedComm:
     """A communicator on a grid of processes, of which this is the only one; its coordinates are `place`."""
 
-    def __init__(self, sizes: Sequence[int], place: Sequence[int], arriving: Arriving):
+    def __init__(self, sizes: Sequence[int], place: Sequence[int], arriving: Arriving | None = None):
         self._sizes, self._place, self._arriving = sizes, place, arriving
         self.size = math.prod(sizes)
         self.rank = int(np.ravel_multi_index(tuple(place), tuple(sizes))) if sizes else 0
@@ -93,14 +95,15 @@ class EmulatedComm:
     def Allgather(self, x: Any, out: Array) -> Arrived:
         """Receive from others what this rank gives: a statistic, or an encoded message, has to be one."""
         parts = out.reshape(self.size, -1)
-        parts[...] = x.reshape(-1) if isinstance(x, np.ndarray) else parts[self.rank].copy()
+        if isinstance(x, np.ndarray) or self.size > 1:
+            parts[...] = x.reshape(-1) if isinstance(x, np.ndarray) else parts[self.rank].copy()
         return _ARRIVED
 
     def Reduce_scatter_block(self, x: Any, out: Array, op: Any) -> Arrived:
         """Copy this rank's part; in place to the beginning."""
         if isinstance(x, np.ndarray):
             out.reshape(-1)[...] = x.reshape(self.size, -1)[self.rank]
-        else:
+        elif self.rank:
             parts = out.reshape(self.size, -1)
             parts[0] = parts[self.rank]
         return _ARRIVED
@@ -116,14 +119,13 @@ class EmulatedComm:
 
     def Irecv(self, out: Array, source: int, tag: int = 0) -> Arrived:
         """Receive numbers."""
+        assert self._arriving is not None, "a rank alone has no neighbours"
         self._arriving.fill(out)
         return _ARRIVED
 
     def Bcast(self, x: Array, root: int) -> Arrived:
         """Receive numbers, except on the root."""
-        if self.rank != root:
-            self._arriving.fill(x)
-        return _ARRIVED
+        return _ARRIVED if self.rank == root else self.Irecv(x, root)
 
     def Reduce(self, sent: Any, x: Any, op: Any, root: int) -> Arrived:
         """Leave all as it is."""
@@ -136,9 +138,8 @@ class EmulatedComm:
     def Scatter(self, parts: Array | None, out: Array, root: int) -> Arrived:
         """Receive this rank's part, or numbers."""
         if parts is None:
-            self._arriving.fill(out)
-        else:
-            out[...] = parts[self.rank]
+            return self.Irecv(out, root)
+        out[...] = parts[self.rank]
         return _ARRIVED
 
     def Barrier(self) -> Arrived:
@@ -150,3 +151,26 @@ class EmulatedComm:
     def gather(self, value: T) -> list[T]:
         """Return the value alone."""
         return [value]
+
+
+def alone(name: str) -> Axis:
+    """Return an axis of one rank, of which nothing is recorded."""
+    return Axis(name, EmulatedComm((), ()), NullRecorder(), RequestQueue())
+
+
+class SelfMesh:
+    """The grid of one process."""
+
+    def __init__(self) -> None:
+        self.sizes: Mapping[str, int] = {}
+        self.coordinates: Mapping[str, int] = {}
+        self.world: Axis = alone("world")
+        self.nodes: Sequence[int] = (0,)
+        self.scratch_bytes = 0
+
+    def axis(self, *axes: str) -> Axis:
+        """Return the axis of this process alone."""
+        return alone("+".join(axes))
+
+    def progress(self) -> None:
+        """Find nothing under way."""
