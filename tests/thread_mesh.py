@@ -20,9 +20,8 @@ from patience import LIMIT_S
 
 from pscale.mesh import grid
 from pscale.mesh.alone import alone
-from pscale.mesh.axis import NO_HINTS, Array, Axis, ParallelFile, Tag
+from pscale.mesh.axis import NO_HINTS, Array, Axis, Op, ParallelFile, Tag
 from pscale.mesh.nonblocking import NullRecorder, Recorder
-from pscale.mesh.sums import Op
 from pscale.nn.dtypes import combine
 
 T = TypeVar("T")

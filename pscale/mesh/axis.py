@@ -6,16 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pscale.mesh.nonblocking import NonblockingCall, Recorder, Request, RequestQueue
-from pscale.mesh.sums import Op, Sums, sendable
+from pscale.mesh.sums import Sums, sendable
 from pscale.nn.dtypes import HALF_BYTES
 
 Array = NDArray[Any]
+Op = Literal["sum", "max", "min"]
 T = TypeVar("T")
 NO_HINTS: Mapping[str, Any] = {}
 _IN_PLACE = None  # as mpi4py takes it

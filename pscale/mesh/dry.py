@@ -10,8 +10,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 from pscale.mesh import grid
 from pscale.mesh.alone import alone
-from pscale.mesh.axis import NO_HINTS, Array, Axis, Tag
-from pscale.mesh.sums import Op
+from pscale.mesh.axis import NO_HINTS, Array, Axis, Op, Tag
 from pscale.nn.dtypes import HALF_BYTES
 
 T = TypeVar("T")

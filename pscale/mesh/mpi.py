@@ -13,9 +13,8 @@ from mpi4py import MPI
 
 from pscale.mesh import grid
 from pscale.mesh.alone import alone
-from pscale.mesh.axis import NO_HINTS, Array, Axis, ParallelFile
+from pscale.mesh.axis import NO_HINTS, Array, Axis, Op, ParallelFile
 from pscale.mesh.nonblocking import AsleepComm, NullRecorder, Recorder, RequestQueue, progress
-from pscale.mesh.sums import Op
 
 Comm = MPI.Intracomm
 

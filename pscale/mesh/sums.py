@@ -10,7 +10,7 @@ import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,6 @@ from pscale.mesh.nonblocking import Request
 from pscale.nn.dtypes import HALF_BYTES, combine
 
 Array = NDArray[Any]
-Op = Literal["sum", "max", "min"]
 _FUNCTIONS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 _FIRST_TAG = 16_384  # above those of other messages (`Tag`), below the largest that any MPI has: 32,767
 _TAGS = 8192  # pairs of them, in turn
@@ -108,7 +107,7 @@ class Sums:
         """Memory in which numbers arrive, kept from sum to sum."""
         return self._memory.nbytes
 
-    def reduce(self, x: Array, op: Op = "sum", root: int | None = None) -> Sum:
+    def reduce(self, x: Array, op: str = "sum", root: int | None = None) -> Sum:
         """Begin to reduce `x` in place on every rank, or on `root`, where elsewhere `x` is undefined then."""
         flat, size = x.reshape(-1), self.comm.size
         bounds = [flat.size * part // size for part in range(size + 1)]
@@ -116,7 +115,7 @@ class Sums:
         to = range(size) if root is None else (root,)
         return self._started(flat, flat[parts[self.comm.rank]], parts, op, to)
 
-    def scatter(self, x: Array, out: Array, op: Op = "sum") -> Sum:
+    def scatter(self, x: Array, out: Array, op: str = "sum") -> Sum:
         """Begin to write this rank's part of the reduced `x` to `out`; that may be the first part of `x`."""
         parts = [slice(part * out.size, (part + 1) * out.size) for part in range(self.comm.size)]
         return self._started(x.reshape(-1), out.reshape(-1), parts, op, ())
@@ -141,7 +140,7 @@ class Sums:
             self._memory = np.empty(numbers, np.uint16)
         return self._memory[:numbers]
 
-    def _started(self, x: Array, out: Array, parts: Sequence[slice], op: Op, to: Sequence[int]) -> Sum:
+    def _started(self, x: Array, out: Array, parts: Sequence[slice], op: str, to: Sequence[int]) -> Sum:
         tag = _FIRST_TAG + 2 * (self._count % _TAGS)
         wanted = Wanted(x=x, out=out, parts=parts, function=_FUNCTIONS[op], to=to, tag=tag)
         self._count += 1

@@ -12,8 +12,7 @@ from time import perf_counter
 import numpy as np
 
 from pscale.config import Model
-from pscale.mesh.axis import Array, Axis, Mesh, Pending, Tag
-from pscale.mesh.sums import Op
+from pscale.mesh.axis import Array, Axis, Mesh, Op, Pending, Tag
 from pscale.nn.buffers import Buffers
 from pscale.nn.dtypes import dtype_of
 from pscale.nn.param import Param
