@@ -294,6 +294,8 @@ def cobalt_qsub(jobs: Jobs, arguments: list[str]) -> None:
 
 
 def cobalt_qstat(jobs: Jobs, arguments: list[str]) -> None:
+    if "-B" in arguments:  # which asks the other qstat
+        sys.exit("qstat: error: no such option: -B")
     live = [job for job in jobs.known() if job["state"] in {"queued", "running"}]
     print("JobID  JobName  State  OutputPath\n=================================")
     for job in live:

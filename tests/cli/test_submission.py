@@ -34,7 +34,7 @@ def login(tmp_path, monkeypatch):
     return make
 
 
-@pytest.mark.parametrize("name", ["pbs", "lsf", "flux"])
+@pytest.mark.parametrize("name", ["pbs", "lsf", "flux", "cobalt"])
 def test_a_job_of_each_scheduler_runs_its_launches(login, name):
     try:
         launcher.find()

@@ -34,7 +34,7 @@ def commands(tmp_path, monkeypatch):
     return install
 
 
-@pytest.mark.parametrize("name", ["slurm", "pbs", "lsf", "flux"])
+@pytest.mark.parametrize("name", ["slurm", "pbs", "lsf", "flux", "cobalt"])
 def test_a_scheduler_that_answers_gets_the_jobs(commands, name):
     commands(name)
     found = detect_site("auto", {})
@@ -109,15 +109,19 @@ def test_a_job_has_the_cores_that_it_was_given_not_those_of_its_nodes():
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "job", "file"),
-    [("pbs", "PBS_JOBID", "PBS_NODEFILE"), ("lsf", "LSB_JOBID", "LSB_DJOB_HOSTFILE")],
+    ("scheduler", "job", "file", "cpus"),
+    [
+        ("pbs", "PBS_JOBID", "PBS_NODEFILE", 2),
+        ("lsf", "LSB_JOBID", "LSB_DJOB_HOSTFILE", 2),
+        ("cobalt", "COBALT_JOBID", "COBALT_NODEFILE", None),  # all of its nodes
+    ],
 )
-def test_a_list_of_hosts_says_nodes_and_cores(tmp_path, scheduler, job, file):
+def test_a_list_of_hosts_says_nodes_and_cores(tmp_path, scheduler, job, file, cpus):
     hosts = tmp_path / "hosts"
     hosts.write_text("a\na\nb\nb\n")
     found = allocation({job: "5", file: str(hosts)})
     assert found is not None
-    assert (found.scheduler, found.nodes, found.cpus, found.hostfile) == (scheduler, 2, 2, str(hosts))
+    assert (found.scheduler, found.nodes, found.cpus, found.hostfile) == (scheduler, 2, cpus, str(hosts))
     assert allocation({job: "5", file: str(tmp_path / "gone")}) is None
 
 
