@@ -152,6 +152,75 @@ def test_a_reason_names_signals_and_leaves_out_what_launchers_write_of_every_fai
     assert said.partition(expected)[2].startswith((" [", ":"))
 
 
+TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1\nZeroDivisionError: division by zero\n'
+ENDS = "".join(f"srun: error: n{n}: task {n}: Exited with exit code 15\n" for n in range(4))
+STACK = "Thread 0x7f (most recent call first):\n" + "".join(f"  File {n}, in f\n" for n in range(9))
+SEGV = "rank 1 on node n exited on\nsignal 11 (Segv)"
+UNSUPPORTED = "environment uses unsupported PMI version PMIx"
+
+
+def failure(rank, unix_s=1.0, **said):
+    document = {"rank": rank, "status": "failed", "traceback": "", "message": "", "unix_s": unix_s, **said}
+    return {f"failure-{rank}.json": json.dumps(document)}
+
+
+@pytest.mark.parametrize(
+    ("left", "code", "status", "reason"),
+    [
+        (
+            {**failure(0, 20.0, message="second"), **failure(3, 10.0, message="long", traceback=TRACE)},
+            *(1, "failed", "rank 3: ZeroDivisionError: division by zero"),
+        ),
+        (
+            failure(0, status="invalid", message="a world of 1\nnot 2"),
+            1,
+            "invalid",
+            "rank 0: a world of 1 not 2",
+        ),
+        (
+            {"failure-0.json": '{"rank": 0, "sta', "stderr.log": "gone wrong\n"},
+            *(3, "failed", "exit code 3: gone wrong [FOLDER/stderr.log]"),
+        ),
+        (
+            {"stderr.log": "one\ntwo\nthree\nfour\n----\n\n=====\n"},
+            *(7, "failed", "exit code 7: two / three / four [FOLDER/stderr.log]"),
+        ),
+        ({"stderr.log": f"no address\n{ENDS}"}, 15, "failed", "exit code 15: no address ["),
+        ({"stderr.log": ENDS}, 15, "failed", "srun: error: n1: task 1: Exited with exit code 15 / srun: "),
+        (
+            {"stderr.log": f"said before\n{STACK}"},
+            7,
+            "failed",
+            "exit code 7: File 0, in f / File 1, in f / File 2",
+        ),
+        ({}, -11, "failed", "the launcher was ended by SIGSEGV"),
+        (
+            {"stdout.log": "APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\n"},
+            *(9, "failed", "a rank was ended by SIGKILL"),
+        ),
+        ({"stderr.log": SEGV}, 139, "failed", "a rank was ended by SIGSEGV"),
+        ({"stderr.log": "There are not enough slots available\n"}, 1, "failed", "oversubscribe: true"),
+        ({"stderr.log": "detected an attempt to run as root\n"}, 1, "failed", "--allow-run-as-root"),
+        ({"stderr.log": f"{UNSUPPORTED}\n"}, 16, "failed", "pscale doctor"),
+        (
+            {"stderr.log": "mpi/pmi2: value not properly terminated in client request\n"},
+            *(1, "failed", "NETMOD: ofi"),
+        ),
+        ({"stderr.log": "OSError: [Errno 28] No space left on device\n"}, 1, "failed", "the disk is full"),
+        ({}, 0, "failed", "ended without an error but left no results"),
+        ({"result.json": "{}"}, 1, "failed", "exit code 1"),
+        ({"result.json": "{}"}, 0, "ok", ""),
+    ],
+)
+def test_what_a_job_left_and_its_exit_code_say_how_it_ended_and_why(tmp_path, left, code, status, reason):
+    for name, text in left.items():
+        (tmp_path / name).write_text(text)
+    found = outcome.judge(LaunchFolder(tmp_path), code)
+    assert found.status == status
+    assert reason.replace("FOLDER", str(tmp_path)) in found.reason
+    assert bool(found.reason) == bool(reason)
+
+
 def test_a_line_that_is_being_written_is_left_for_the_next_look(report, tmp_path):
     report(0, ranks=2)
     (tmp_path / "hang-b.jsonl").write_text('{"rank": 1, ')
