@@ -153,7 +153,7 @@ def prepared(values, folder):
     path.write_text(text, encoding="utf-8")
     try:
         suite = prepare(path, SuiteOptions(), submits=False)
-        too_large = [*suite.refused().values()]
+        too_large = [*suite.refused.values()]
     except PscaleError as refusal:
         if isinstance(refusal, UsageError | PlanError) and re.match(r"\S+\.yaml:\d+: \S", str(refusal)):
             return None, str(refusal)
