@@ -362,7 +362,8 @@ class Findings:
         """What the suite asks beside scaling, in sentences."""
         groups = grouped(self.rows("splits"), lambda split: split.group)
         best = (messages.best_split(own) for own in groups.values())
-        return (*best, *map(messages.delay_cost, self.rows("delay_costs")))
+        loading = [messages.loading(row) for row in self.rows("saved") if row.answer]
+        return (*best, *map(messages.delay_cost, self.rows("delay_costs")), *loading)
 
     @property
     def _untold(self) -> list[Row]:

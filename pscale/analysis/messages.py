@@ -735,6 +735,16 @@ def delay_cost(row: Row) -> str:
     )
 
 
+def loading(row: Row) -> str:
+    """Say how long a case takes to load its state, beside the case whose ranks all read theirs."""
+    low, high = row.load_ratio.low, row.load_ratio.high
+    within = "" if low is None else f" (95% interval {number_3(low)} to {number_3(high)})"
+    return (
+        f"{row.label}: loading a saved state takes {duration_3(row.load_s.value)}, "
+        f"{number_3(row.load_ratio.value)} times as long as where every rank reads{within}: {row.answer}."
+    )
+
+
 # Crossovers
 
 

@@ -203,6 +203,9 @@ def _ghost_problems(case: Case) -> Iterator[Problem]:
     for name, asks in (("prefetch", case.data.prefetch), ("hints", bool(case.data.hints))):
         if asks:
             yield Problem(("data", name), f"{case.label}: ghosts read no samples; leave data.{name} out")
+    if case.model.op != "sum":
+        text = "ghosts reduce by sum alone; set model.op: sum"
+        yield Problem(("model", "op"), f"{case.label}: {text}")
     if case.timing.pace:
         text = "the pace is that of computing, and ghosts compute nothing; set timing.pace: false"
         yield Problem(("timing", "pace"), f"{case.label}: {text}")

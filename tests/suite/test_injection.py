@@ -81,6 +81,12 @@ def test_ghosts_offload_nothing(cases):
         cases(change, injecting("ghost: {gflops: 1}"))
 
 
+def test_ghosts_read_nothing_ahead(cases):
+    change = "source: python-stdlib}", "source: python-stdlib, loading: files, prefetch: true}"
+    with pytest.raises(SuiteError, match=r"data\.prefetch: .*ghosts read no samples"):
+        cases(change, injecting("ghost: {gflops: 1}"))
+
+
 @pytest.mark.parametrize("asked", ["save: {every: 2}", "evaluate: {every: 2}"])
 def test_ghosts_neither_save_nor_evaluate(cases, asked):
     with pytest.raises(SuiteError, match=r"train\.\w+: .*ghosts learn nothing to save, load or evaluate"):

@@ -256,6 +256,9 @@ def test_loading_by_one_rank_is_beside_loading_by_every_rank(tmp_path):
     for_itself, by_one, saves_only = rows(summary, "saved")
     assert (for_itself["load_s"], for_itself["load_ratio"], for_itself["answer"]) == (0.2, 1, "")
     assert (by_one["load_s"], by_one["load_ratio"], by_one["answer"]) == (0.4, 2, "slower")
+    (said,) = summary.answers
+    assert said.startswith("b: loading a saved state takes 400 ms, 2 times as long as where every rank reads")
+    assert said.endswith(": slower.")
     assert (saves_only["save_s"], saves_only["saved_bytes"], saves_only["load_s"]) == (0.5, 4 * MIB, None)
 
 
