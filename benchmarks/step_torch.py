@@ -22,10 +22,10 @@ def norm_of(model: dict[str, Any]) -> nn.Module:
     return nn.LayerNorm(model["width"], bias=model["bias"])
 
 
-def turned(x: Tensor) -> Tensor:
+def turned(x: Tensor, base: float) -> Tensor:
     """Return heads (B, H, T, width) turned by their positions."""
     half, kind = x.shape[-1] // 2, torch.float64
-    wave = 10_000.0 ** -(torch.arange(half, dtype=kind) / half)
+    wave = base ** -(torch.arange(half, dtype=kind) / half)
     angles = torch.outer(torch.arange(x.shape[-2], dtype=kind), wave)
     cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     a, b = x.split(half, dim=-1)
@@ -37,6 +37,7 @@ class Block(nn.Module):
         super().__init__()
         width, bias = model["width"], model["bias"]
         self.turns, self.gated = model["positions"] == "rope", model["mlp"] == "swiglu"
+        self.base = model["rope_base"]
         self.heads = model["kv_heads"] or model["heads"]
         self.queries = model["heads"] // self.heads
         inside = model["mlp_width"] or 4 * width
@@ -54,7 +55,7 @@ class Block(nn.Module):
         *queries, k, v = heads.permute(2, 0, 3, 1, 4)
         q = torch.stack(queries, dim=2).flatten(1, 2)  # those of a key together
         if self.turns:
-            q, k = turned(q), turned(k)
+            q, k = turned(q, self.base), turned(k, self.base)
         y = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.queries > 1)
         x = x + self.projection(y.transpose(1, 2).reshape(B, T, C))
         inside = self.up(self.norm2(x))

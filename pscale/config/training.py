@@ -69,7 +69,9 @@ class Model(Group):
     """Features inside an MLP; 0: four times `width`."""
     positions: Annotated[Literal["learned", "rope"], _TOKENS] = "learned"
     """`learned`: a table that the embedding adds (a `block` has none); `rope`: queries and keys of every head
-    turned by their positions, base 10,000."""
+    turned by their positions."""
+    rope_base: Annotated[float, Number(ge=1), _TOKENS] = 10_000.0
+    """`rope`: the base of its wavelengths; Llama 3 has 500,000."""
     vocabulary: Annotated[int, Number(ge=1, le=10**7), _DEEP] = 256
     """Size of the vocabulary; text needs at least 256."""
     dropout: Annotated[Fraction, _TOKENS] = 0.0

@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers, rounded
-from pscale.nn.common_layers import Draws
+from pscale.nn.common_layers import Draws, positions_in
 from pscale.nn.dtypes import compute_dtype
 from pscale.nn.kernels.attention_block import (
     AttentionBlock,
@@ -121,24 +121,25 @@ class Between(NamedTuple):
 
     def of(self, block: AttentionBlock, number: int, q: Array) -> DroppedScores | None:
         """Return what is dropped in a block of query `number` of each head, `q` (B, H, queries, width)."""
-        if self.dropout is None or not self.dropout.draws.active:
+        if self.dropout is None or self.dropout.draws.paused:
             return None
         B, heads = q.shape[:2]
         return self.dropout.of(number, B, heads, self.queries[block.queries], self.keys[block.keys])
 
 
-BASE = 10_000.0  # of the wavelengths by which RoPE turns pairs
 _POSITIONS = 1024  # whose angles are computed at once
 
 
-def turns(runs: Sequence[slice], half: int, dtype: DTypeLike, buffers: Buffers) -> tuple[Array, Array]:
-    """Return cosines and sines of position / BASE^(i / half), each (positions of all runs, half)."""
-    size = sum(run.stop - run.start for run in runs), half
+def turns(
+    runs: Sequence[slice], half: int, base: float, dtype: DTypeLike, buffers: Buffers
+) -> tuple[Array, Array]:
+    """Return cosines and sines of position / base^(i / half), each (positions of all runs, half)."""
+    positions = positions_in(runs)
+    size = len(positions), half
     cosine, sine = (buffers.take(size, compute_dtype(np.dtype(dtype))) for _ in range(2))
-    positions = np.concatenate([np.arange(run.start, run.stop) for run in runs])
     for start in range(0, len(positions), _POSITIONS):
         part = slice(start, start + _POSITIONS)
-        angles = np.outer(positions[part], BASE ** -(np.arange(half) / half))
+        angles = np.outer(positions[part], base ** -(np.arange(half) / half))
         cosine[part], sine[part] = np.cos(angles), np.sin(angles)
     return cosine, sine
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -137,13 +137,18 @@ class SwiGlu:
 class Draws:
     """Where random numbers are drawn: in a step, for sequences of the global batch from number `first` on.
 
-    While it is not `active`, nothing is dropped.
+    While they are `paused`, nothing is dropped.
     """
 
-    active: bool = True
+    paused: bool = False
     seed: int = 0
     step: int = 0
     first: int = 0
+
+
+def positions_in(runs: Iterable[slice]) -> Array:
+    """Return the positions of runs, one after another."""
+    return np.concatenate([np.arange(run.start, run.stop) for run in runs])
 
 
 class Dropout:
@@ -157,7 +162,7 @@ class Dropout:
 
     def __init__(self, rate: float, site: int, draws: Draws, *, runs: Sequence[slice], buffers: Buffers):
         self.rate, self.site, self.draws, self.buffers = rate, site, draws, buffers
-        self.positions = np.concatenate([np.arange(run.start, run.stop) for run in runs])
+        self.positions = positions_in(runs)
         self.column = self.offset = 0
 
     def forward(self, x: Array) -> tuple[Array, None]:
@@ -171,7 +176,7 @@ class Dropout:
     def dropped(self, x: Array, out: Array) -> Array:
         """Write the elements that are left to `out`, enlarged."""
         draws, first = self.draws, self.draws.first + self.offset * len(x)
-        if not draws.active:
+        if draws.paused:
             np.copyto(out, x)
             return out
         for number, (rows, left) in enumerate(zip(x, out, strict=True), first):

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pscale.config import Case, Model, to_dict
+from pscale.config import Case, Model, Plan, from_dict, to_dict
+from pscale.config.axes import ALL_AXES, TOKEN_AXES
 from pscale.errors import PscaleError, ResultsError
-from pscale.mesh.axis import Mesh
+from pscale.mesh.axis import Axis, Mesh
 from pscale.nn.param import share
 from pscale.runs.tensor_files import INDEX, Elements, Tensor, TensorFolder, write, write_index
 
@@ -71,16 +72,30 @@ def saved_facts(folder: Path) -> dict[str, Any]:
 
 def check_fits(facts: Mapping[str, Any], case: Case) -> None:
     """Raise ResultsError unless a state is one of the same training: of its model, optimizer and data."""
-    here, there = to_dict(case), facts["case"]
+    saved = from_dict(Case, facts["case"])
+    here, there = to_dict(case), to_dict(saved)
+    same = {**_SAME, "plan": _held_back(saved.plan)}
     differing = [
-        f"{group}.{name} {there[group].get(name)} there, {here[group][name]} here"
-        for group, names in _SAME.items()
+        f"{group}.{name} {there[group][name]} there, {here[group][name]} here"
+        for group, names in same.items()
         for name in names
-        if there[group].get(name) != here[group][name]
+        if there[group][name] != here[group][name]
     ]
     if differing:
-        text = "; ".join(differing[:3])
+        lost = ["what it holds back of gradients has no meaning here"] * differing[-1].startswith("plan.")
+        text = "; ".join((*differing[:3], *lost))
         raise ResultsError(f"{facts['folder']} is the state of another training: {text}; the same would work")
+
+
+def _held_back(plan: Plan) -> Sequence[str]:
+    """Return in what a plan agrees with those that go on with what its compression holds back, if anything.
+
+    Every rank of a sum goes on with its own, and with factors of its part of a matrix.
+    """
+    if plan.compression == "none":
+        return ()
+    cut = ("tp",) if plan.sp or plan.compression == "powersgd" else ()
+    return ("compression", "compression_rank", *TOKEN_AXES, "sp", *cut, "matrix")
 
 
 def facts_of(case: Case, replicas: Replicas, step: int) -> dict[str, Any]:
@@ -129,44 +144,43 @@ def save(replicas: Replicas, mesh: Mesh, folder: Path, facts: Mapping[str, Any])
     return target, sum(piece.elements.size * np.dtype(piece.dtype).itemsize for _, piece in pieces)
 
 
-def load(
-    replicas: Replicas, mesh: Mesh, folder: Path, *, broadcast: bool = False
-) -> tuple[dict[str, float], dict[str, Any]]:
-    """Replace the state by a saved one; return this rank's figures of LOADING, and its facts. Collective.
+def load(replicas: Replicas, mesh: Mesh, state: TensorFolder, *, broadcast: bool = False) -> dict[str, float]:
+    """Replace the state by a saved one; return this rank's figures of LOADING. Collective.
 
-    Every rank reads its part, or rank 0 reads all and sends it to all.
+    Every rank reads its part, or the first reads all and sends it to all. Of a state without what compression
+    holds back a training goes on with nothing held back.
     """
-    world, state, figures = mesh.world, TensorFolder(folder), dict.fromkeys(LOADING, 0.0)
+    world, figures = mesh.axis(*ALL_AXES), dict.fromkeys(LOADING, 0.0)
+    held_back = state.facts["case"]["plan"]["compression"] != "none"
     world.barrier()
     start = perf_counter()
     if broadcast:
-        _load_by_broadcast(replicas, mesh, state, figures)
-    for name, elements, memory in (held.tensor for held in replicas.state(changes=True)):
+        _load_by_broadcast(replicas, world, state, figures, held_back=held_back)
+    for name, elements, memory in (held.tensor for held in replicas.state(changes=True, held_back=held_back)):
         if not broadcast:  # else it is there, and has to be told to those who keep a coarser copy
             state.fill(name, elements, memory)
     replicas.updates = int(state.facts["updates"])
     figures["load_read_s"] = perf_counter() - start - figures["load_broadcast_s"]
     world.barrier()
-    figures |= {"load_s": perf_counter() - start, "load_read_bytes": state.read_bytes}
-    return figures, state.facts
+    return figures | {"load_s": perf_counter() - start, "load_read_bytes": state.read_bytes}
 
 
 def _load_by_broadcast(
-    replicas: Replicas, mesh: Mesh, state: TensorFolder, figures: dict[str, float]
+    replicas: Replicas, world: Axis, state: TensorFolder, figures: dict[str, float], *, held_back: bool
 ) -> None:
-    """Read every tensor on rank 0 and send it to all."""
+    """Read every tensor on the first rank and send it to all."""
     held: dict[str, list[Tensor]] = {}
-    for each in replicas.state():
+    for each in replicas.state(held_back=held_back):
         held.setdefault(each.tensor.name, []).append(each.tensor)
     if lacking := held.keys() - {*state.names}:
         raise ResultsError(f"{state.folder} has no tensor {min(lacking)}")
     for name in state.names:
         whole = state.whole(name)
-        if mesh.world.rank == 0:
+        if world.rank == 0:
             state.fill(name, Elements(((0, whole.size, 1),), 0, whole.size), whole)
             figures["load_broadcast_bytes"] += whole.nbytes
         start = perf_counter()
-        mesh.world.broadcast(whole)
+        world.broadcast(whole)
         figures["load_broadcast_s"] += perf_counter() - start
         for tensor in held.get(name, ()):
             tensor.memory[...] = whole[tensor.elements.numbers(slice(0, tensor.elements.size))]

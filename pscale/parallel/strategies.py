@@ -61,7 +61,6 @@ _PLAN: Sequence[Constraint] = (
     Divides("heads", "tp", when=_CUT, ways="tp, heads"),
     Divides("kv_heads", "tp", when=_CUT, ways="tp, kv_heads"),
     Divides("mlp_width", "tp", when=_CUT, ways="tp, mlp_width"),
-    Excludes("tied", "embedding column", "tp", why="its head needs parts by tokens", ways="embedding, tied"),
     AtMost("tp", "vocabulary", when="kind gpt|moe", ways="tp"),
     Divides("sequence", "tp", "cp", when=f"sp, tp, {_CUT}", ways="sequence, sp"),
     # Context parallel.
@@ -96,7 +95,6 @@ _PLAN: Sequence[Constraint] = (
     ),
     # A grid.
     Excludes("matrix", "kind linear", why="it has no layers to cut", ways=_NO_GRID),
-    Excludes("tied", "matrix", why="its head and its table are on other ranks", ways="tied"),
     Excludes("matrix", "kind moe", why="it has experts, no whole MLPs", ways=f"{_NO_GRID}, kind gpt"),
     *(Excludes(axis, "matrix", why="both would cut the same layers", ways=axis) for axis in WITHIN_LAYERS),
     Excludes(
@@ -113,7 +111,6 @@ _PLAN: Sequence[Constraint] = (
     Divides("width", "panels", when=_SUMMA, text=f"width {{width}} does not divide by {_PANELS}"),
     Divides("mlp_width", "panels", when=_SUMMA, text=f"mlp_width {{mlp_width}} does not divide by {_PANELS}"),
     # Compression keeps what it does not send, for the next step.
-    Excludes("compression", "tied", why="either end has gradients of its own"),
     Excludes("compression", "zero", why="no replica has whole gradients"),
     Excludes("compression", "reduction", why="it has a communication of its own"),
     Excludes(
@@ -160,9 +157,6 @@ _PLAN: Sequence[Constraint] = (
     ),
     # Saved state.
     Excludes("saved_state true", "kind collectives", why="it has none", ways="kind gpt"),
-    Excludes(
-        "compression", "saved_state true", why="no other plan has what it holds back", ways="compression"
-    ),
     Excludes("load_by broadcast", "offload optimizer|both", "saved_state true", ways="load_by"),
     Requires(lambda get: not get("misfit"), when="load", text="train.load: {misfit}", ways=""),
 )

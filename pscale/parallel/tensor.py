@@ -182,6 +182,26 @@ class ColumnsToSlices(Exchange):
         self.axis.copy(received, out)
 
 
+class Transposed(Stateless):
+    """The way back through a layer, from all columns to this rank's, as a layer; its way back is the first.
+
+    No gradients are added up: all ranks have the same of all columns.
+    """
+
+    params: Sequence[Param] = ()
+
+    def __init__(self, layer: GatherFromTensorAxis | ColumnsToSlices):
+        self.layer = layer
+
+    def forward(self, x: Array) -> tuple[Array, None]:
+        """Return what is the layer's gradient."""
+        return self.layer.backward(x, None), None
+
+    def backward(self, dy: Array, cache: None) -> Array:  # noqa: ARG002
+        """Return what is the layer's output."""
+        return self.layer.forward(dy)[0]
+
+
 class ParallelCrossEntropy:
     """-log softmax(logits)[target] of logits cut by columns; this rank's are the tokens from `first` on.
 

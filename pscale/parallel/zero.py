@@ -6,10 +6,11 @@ Rajbhandari et al., ZeRO, 2020; Zhao et al., PyTorch FSDP, 2023. Plain replicas 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import chain, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ from pscale.nn.optimizers import WEIGHT, make_optimizer
 from pscale.nn.optimizers.base import ProcessGroups
 from pscale.nn.optimizers.state import Flat
 from pscale.nn.param import Param, Share, views
-from pscale.parallel.compression import make_compressed
+from pscale.parallel.compression import Compressed, make_compressed
 from pscale.parallel.reduction import make_reduction
 from pscale.parallel.shards import (
     Gradients,
@@ -39,7 +40,7 @@ from pscale.parallel.shards import (
     WholeGradients,
     WholeWeights,
 )
-from pscale.runs.tensor_files import Tensor
+from pscale.runs.tensor_files import Elements, Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,22 +139,23 @@ class ParameterGroup:
             Piece(unit=unit, weights=weights, gradients=gradients, copies=copies)
             for unit, weights, gradients in made
         ]
-        self.tied = group.tied
+        self._group = group
         self.by_unit = dict(zip(group.units, self.pieces, strict=True)) if shares else {}
         grad, shapes = self.pieces[0].gradients.own, [param.shape for param in group.params]
         self._compressed = make_compressed(plan, grad, shapes, self._replicas)
         self.reduction = self._compressed or make_reduction(plan, grad, group.slices, self._replicas)
         groups = ProcessGroups(shards=axis, cuts=mesh.axis(*group.cut))
         self.optimizer = make_optimizer(case.train, [piece.owned for piece in self.pieces], groups, storage)
-        self._copies = [_copy(mesh, {"pp", *group.cut, *shared}), _copy(mesh, {"pp", *group.cut})]
+        # Of what ranks own a shard of, of what all of them have, and of what each has of its own.
+        self._copies = [_copy(mesh, {"pp", *group.cut, *more}) for more in (shared, (), group.sync)]
 
     @property
     def exchange_bytes(self) -> int:
         """Return what was ever allocated for sums, and for weights and gradients that do not stay."""
         return self._memory.exchange_bytes + self.reduction.buffer_bytes
 
-    def state(self, *, changes: bool) -> Iterator[Held]:
-        """Yield weights, and what the optimizer keeps: coarse weights are among that."""
+    def state(self, *, changes: bool, held_back: bool) -> Iterator[Held]:
+        """Yield weights, and what optimizer and compression keep: coarse weights are among the first's."""
         masters = set[Param]()
         for param, kind, elements, memory, everywhere in self.optimizer.kept(changes=changes):
             masters |= {param} if kind == WEIGHT else set()
@@ -164,16 +166,40 @@ class ParameterGroup:
                 if run.size and run.param not in masters:
                     elements, memory = run.param.elements(run.first, run.size), piece.weights.own[run.place]
                     yield Held(Tensor(f"{run.param.key}:{WEIGHT}", elements, memory), *self._copies[0])
+        if held_back and self._compressed is not None:
+            yield from self._held_back(self._compressed)
 
-    def gradients(self) -> Iterator[tuple[Piece, Array]]:
-        """Yield this rank's shards of the sums; what compression holds back on any rank is added to them."""
+    def _held_back(self, compressed: Compressed) -> Iterator[Held]:
+        """Yield what each replica holds back, and factors of matrices; a table has some of either end."""
+        group, replicas = self._group, self._replicas
+        heads = (group.tied and unit > 0 for unit, params in group.units.items() for _ in params)
+        memories, factors = views(group.params, compressed.held_back), chain(compressed.factors, repeat(None))
+        for (param, memory), factor, is_head in zip(memories, factors, heads, strict=False):
+            key, box = f"{param.key}:{'head.' * is_head}", param.elements(0, param.size)
+            box = box._replace(dims=((replicas.rank, 1, math.prod(param.whole)), *box.dims))
+            yield Held(Tensor(f"{key}held_back", box, memory.reshape(-1)), *self._copies[2])
+            if factor is not None:
+                part, size = param.cut.rank if param.cut else 0, factor.size
+                box = Elements(((part, 1, size), (0, size, 1)), 0, size)
+                yield Held(Tensor(f"{key}factor", box, factor.reshape(-1)), *self._copies[1])
+
+    def gradients(self, tie: Callable[[Sequence[Array]], None]) -> Iterator[tuple[Piece, Array]]:
+        """Yield this rank's shards of the sums; what compression holds back on any rank is added to them.
+
+        `tie` adds up what both ends of a table hold back.
+        """
         for piece in self.pieces:
             total = piece.gradients.own
             if self._compressed is not None:
                 total = self._compressed.held_back.copy()
                 self._replicas.all_reduce(total)
+                tie(self.ends(piece, total))
                 total += piece.gradients.own
             yield piece, total
+
+    def ends(self, piece: Piece, memory: Array) -> Sequence[Array]:
+        """Return the parts of `memory` that are of the ends of a table which this rank has, one or two."""
+        return np.split(memory, len(piece.unit.params)) if self._group.tied else ()
 
 
 def _copy(mesh: Mesh, different: Set[str]) -> tuple[int, int]:
@@ -263,8 +289,8 @@ class Replicas:
         self._tied = [
             end
             for group in self._groups
-            for piece in (group.pieces if group.tied else ())
-            for end in np.split(piece.gradients.own, len(piece.unit.params))
+            for piece in group.pieces
+            for end in group.ends(piece, piece.gradients.own)
         ]
         self._stages, self._arrived = mesh.axis("pp"), Buffers()
         self._moving: list[Weights | Gradients] = []
@@ -345,12 +371,13 @@ class Replicas:
             piece.gradients.finish()
         for group in self._groups:
             group.reduction.finish()
-        if self._tied:
-            self._tie()
+        self._tie(self._tied)
 
-    def _tie(self) -> None:
-        """Add up the gradients of both ends of a table: of two units, or of the first and the last stage."""
-        mine, *others = self._tied
+    def _tie(self, ends: Sequence[Array]) -> None:
+        """Add up what both ends of a table have: two units, or the first and the last stage."""
+        if not ends:
+            return
+        mine, *others = ends
         if others:
             mine += others[0]
             np.copyto(others[0], mine)
@@ -381,13 +408,13 @@ class Replicas:
         for piece in self._pieces:
             piece.weights.settle()
 
-    def state(self, *, changes: bool = False) -> Iterator[Held]:
+    def state(self, *, changes: bool = False, held_back: bool = True) -> Iterator[Held]:
         """Yield all that one step leaves for the next, each until the next; outside steps, and to the end.
 
-        Changed weights are then sent to those that hold them too.
+        Changed weights are then sent to those that hold them too. What is held back may be left out.
         """
         for group in self._groups:
-            yield from group.state(changes=changes)
+            yield from group.state(changes=changes, held_back=held_back)
         for piece in self._pieces if changes else ():
             piece.weights.publish()
             piece.weights.settle()
@@ -395,7 +422,7 @@ class Replicas:
     def gradients(self) -> Iterator[tuple[Param, Array]]:
         """Yield every parameter with its summed gradient, gathered by unit; between finish and update."""
         for group in self._groups:
-            for piece, own in group.gradients():
+            for piece, own in group.gradients(self._tie):
                 shard, whole = zeros([piece.unit.layout.shard, piece.unit.layout.padded], own.dtype)
                 shard[: own.size] = own
                 piece.unit.axis.all_gather(shard, whole)

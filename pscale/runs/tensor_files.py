@@ -160,7 +160,7 @@ class TensorFolder:
                 at = piece.elements.find(elements.numbers(here))
                 which = np.flatnonzero(at >= 0)
                 if which.size:
-                    values = self._read(piece, name) if values is None else values
+                    values = self.read(piece, name) if values is None else values
                     out[here][which] = values[at[which]]
                     left[here][which] = False
         if left.any():
@@ -172,7 +172,8 @@ class TensorFolder:
         for file, offset, dtype, crc, elements in self._tensors[name]:
             yield Piece(file, offset, dtype, crc, Elements(*elements))
 
-    def _read(self, piece: Piece, name: str) -> Array:
+    def read(self, piece: Piece, name: str) -> Array:
+        """Return the elements of a piece of a tensor."""
         path = self.folder / piece.file
         with atomic_files.open_file(path) as file:
             file.seek(piece.offset)

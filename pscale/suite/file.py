@@ -136,24 +136,20 @@ def _gpt(layers: int, width: int, heads: int, sequence: int, **others: Any) -> d
 
 _GPT = {"vocabulary": 50257, "tied": True}
 _LLAMA = {"norm": "rmsnorm", "bias": False, "mlp": "swiglu", "positions": "rope"}
+_LLAMA_3 = {"kv_heads": 8, "vocabulary": 128256, "rope_base": 500_000.0, **_LLAMA}  # Grattafiori et al., 2024
+_MIXTRAL = {"kind": "moe", "experts": 8, "top_k": 2, "every": 1, "rope_base": 1_000_000.0}
 _IMAGES = {"sequence": 1023, "vocabulary": 512}  # of 32 x 32 pixels, in 512 colours
 PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "gpt2": _gpt(12, 768, 12, 1024, **_GPT),  # Radford et al., 2019
     "gpt2-xl": _gpt(48, 1600, 25, 1024, **_GPT),
     "gpt3-175b": _gpt(96, 12288, 96, 2048, **_GPT),  # Brown et al., 2020
-    "llama-2-7b": _gpt(
-        32, 4096, 32, 4096, mlp_width=11008, vocabulary=32000, **_LLAMA
-    ),  # Touvron et al., 2023
+    "llama-2-7b": _gpt(32, 4096, 32, 4096, mlp_width=11008, vocabulary=32000, **_LLAMA),  # Touvron, 2023
     "llama-2-70b": _gpt(80, 8192, 64, 4096, kv_heads=8, mlp_width=28672, vocabulary=32000, **_LLAMA),
-    "llama-3-8b": _gpt(32, 4096, 32, 8192, kv_heads=8, mlp_width=14336, vocabulary=128256, **_LLAMA),  # 2024
-    "llama-3-70b": _gpt(80, 8192, 64, 8192, kv_heads=8, mlp_width=28672, vocabulary=128256, **_LLAMA),
-    "mixtral-8x7b": {  # Jiang et al., 2024
-        **_gpt(32, 4096, 32, 32768, kv_heads=8, mlp_width=14336, vocabulary=32000, **_LLAMA),
-        "kind": "moe",
-        "experts": 8,
-        "top_k": 2,
-        "every": 1,
-    },
+    "llama-3-8b": _gpt(32, 4096, 32, 8192, mlp_width=14336, **_LLAMA_3),
+    "llama-3-70b": _gpt(80, 8192, 64, 8192, mlp_width=28672, **_LLAMA_3),
+    "mixtral-8x7b": _gpt(  # Jiang et al., 2024; the base is that of config.json beside the released weights
+        32, 4096, 32, 32768, kv_heads=8, mlp_width=14336, vocabulary=32000, **_MIXTRAL, **_LLAMA
+    ),
     "mingpt-10m": _gpt(12, 256, 8, **_IMAGES),
     "mingpt-19m": _gpt(24, 256, 8, **_IMAGES),
     "mingpt-26m": _gpt(32, 256, 8, **_IMAGES),

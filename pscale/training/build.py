@@ -148,7 +148,7 @@ class Passes:
         """Return what the units of a segment keep; the weights of the last stay for its backward."""
         *before, last = segment.units
         caches = []
-        with paused(self.stage.routers):
+        with paused(*self.stage.routers):
             for number in before:
                 x, cache = self._one(number, x, again=True)
                 caches.append(cache)
@@ -158,10 +158,10 @@ class Passes:
 
 
 @contextmanager
-def paused(routers: Sequence[RouterStats]) -> Iterator[None]:
-    """Let routers decide again what has been counted."""
-    for stats in routers:
-        stats.paused = True
+def paused(*pausing: RouterStats | Draws) -> Iterator[None]:
+    """Let routers decide again what has been counted, or nothing be dropped."""
+    for each in pausing:
+        each.paused = True
     yield
-    for stats in routers:
-        stats.paused = False
+    for each in pausing:
+        each.paused = False

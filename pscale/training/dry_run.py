@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -27,6 +28,7 @@ from pscale.nn.offload.storage import Storage, Transfer
 from pscale.nn.param import share
 from pscale.parallel.schedule import Action
 from pscale.runs.schema import Verb
+from pscale.runs.tensor_files import Piece, TensorFolder
 from pscale.training.meta_arrays import Compute, meta_array, meta_arrays
 from pscale.training.trainer import Trainer, assemble
 
@@ -174,12 +176,39 @@ def dry_trainer(case: Case, rank: int, steps: int = 0) -> Trainer[Any]:
 
 def evaluation_calls(case: Case, rank: int) -> tuple[Call, ...]:
     """Return the calls of `rank` in one evaluation."""
+    return _between(case, rank, lambda trainer, _: trainer.evaluate())
+
+
+def loading(case: Case, rank: int, folder: Path) -> tuple[tuple[Call, ...], int]:
+    """Return the calls of `rank` in loading a saved state and the bytes that it reads, by the index alone."""
+    state, broadcast = _UnreadFolder(folder), case.train.load_by == "broadcast"
+    calls = _between(case, rank, lambda trainer, mesh: trainer.load(mesh, state, broadcast=broadcast))
+    return calls, state.read_bytes
+
+
+def _between(case: Case, rank: int, work: Callable[[Trainer[Any], DryMesh], object]) -> tuple[Call, ...]:
+    """Return the calls of work between two steps."""
     log = _Log()
     with meta_arrays(log.note):
-        trainer, _ = _trainer(case, rank, log)
+        trainer, mesh = _trainer(case, rank, log)
         log.begin()
-        trainer.evaluate()
+        work(trainer, mesh)
     return _calls(log.operations)
+
+
+class _UnreadFolder(TensorFolder):
+    """A folder of which the index says how much would be read."""
+
+    def whole(self, name: str) -> Array:
+        """Return an array without memory."""
+        real = super().whole(name)
+        return meta_array(real.shape, real.dtype)
+
+    def read(self, piece: Piece, name: str) -> Array:  # noqa: ARG002
+        """Return as many zeros, and count them."""
+        values = np.zeros(piece.elements.size, piece.dtype)
+        self.read_bytes += values.nbytes
+        return values
 
 
 def pool_use(case: Case, rank: int) -> PoolUse:

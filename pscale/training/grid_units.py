@@ -10,8 +10,8 @@ from pscale.config.axes import GRID_AXES, TOKEN_AXES
 from pscale.mesh.axis import Array, Axis, Mesh
 from pscale.nn.attention import ScoreDropout
 from pscale.nn.buffers import Buffers
-from pscale.nn.common_layers import Dropout, Positions, Tokens
-from pscale.nn.layer import Chain, First, Layer
+from pscale.nn.common_layers import Dropout, Tokens
+from pscale.nn.layer import First, Layer
 from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
 from pscale.nn.param import Draw, Param, normal
 from pscale.parallel import sequence, tensor
@@ -80,25 +80,16 @@ class GridUnits(Units):
         """Return a block that takes data."""
         return SlicedInput(First(self.block(number), self.buffers), self._outside)
 
-    def embedding(self, number: int) -> Layer:
-        """Return the embedding: ranks look up what they have of the table, and add it up."""
-        scheme, buffers, draw = self.scheme, self.buffers, normal(DEVIATION)
-        V, T, C = self.model.vocabulary, self.model.sequence, self.model.width
-        make = self._parameters(number).lying
-        token = make("token", (V, C), draw, scheme.table, scheme.outside.rows)
-        axis = self.mesh.axis(*scheme.table.rows)
+    def _looked_up(self) -> tuple[Layer, Layer]:
+        """Return what finds rows of the table that this rank has a block of, and adds them up."""
+        scheme = self.scheme
+        first = self._share(self.model.vocabulary, scheme.table.rows).start
+        tokens = Tokens(self._table(), first=first, buffers=self.buffers)
         repeated = scheme.looked_up == scheme.outside.rows
-        leave: Layer = (tensor.ReduceFromTensorAxis if repeated else sequence.ReduceScatterToSlices)(
-            axis, buffers=buffers
-        )
-        tokens = Tokens(token, first=self._share(V, scheme.table.rows).start, buffers=buffers)
+        leave = tensor.ReduceFromTensorAxis if repeated else sequence.ReduceScatterToSlices
+        axis = self.mesh.axis(*scheme.table.rows)
         here = SlicedInput(tokens, partial(self._part, rows=scheme.looked_up))
-        dropout = self._dropout(number, 0)
-        left = () if dropout is None else (dropout,)
-        if self.model.positions == "rope":
-            return Chain(here, leave, *left)
-        position = make("position", (T, C), draw, scheme.positions, scheme.outside.rows)
-        return Chain(here, leave, Positions(position, runs=[slice(0, T)], buffers=buffers), *left)
+        return here, leave(axis, buffers=self.buffers)
 
     def loss(self) -> Loss:
         """Return the loss of this rank's outputs; where several compute the same, each reports its share."""
@@ -149,6 +140,18 @@ class GridUnits(Units):
         """Return a product that leads out of a pair."""
         product = make_product(self.plan, self.mesh, self.scheme.out_of, buffers=self.buffers)
         return (MatrixLinear(weight, None, product),)
+
+    def _features(self, table: str, rows: int) -> Param:
+        """Return this rank's block of the table of tokens, or its columns of that of positions."""
+        partition = self.scheme.table if table == "token" else self.scheme.positions
+        shape, seen = (rows, self.model.width), self.scheme.outside.rows
+        return self._parameters(0).lying(table, shape, normal(DEVIATION), partition, seen)
+
+    def _tied(self) -> tuple[Layer]:
+        """Return the product with the transpose of the table, which leads into a pair."""
+        into = self.scheme.into
+        product = make_product(self.plan, self.mesh, into, transposed=True, buffers=self.buffers)
+        return (MatrixLinear(self._table(), None, product),)
 
     @property
     def _heads(self) -> int:

@@ -14,6 +14,7 @@ from pscale.mesh.alone import SelfMesh
 from pscale.nn.offload.activations import ActivationOffloader
 from pscale.parallel import saved_state
 from pscale.parallel.zero import Replicas
+from pscale.runs.tensor_files import TensorFolder
 from pscale.training.build import Passes, build
 
 _BYTES = 256  # tokens of text
@@ -47,7 +48,7 @@ def _written(  # noqa: PLR0917 - called once
     mesh, random = SelfMesh(), np.random.default_rng(seed)
     stage = build(case.model, case.plan, mesh)
     replicas = Replicas([unit.layer.params for unit in stage.units], mesh, case)
-    saved_state.load(replicas, mesh, folder)
+    saved_state.load(replicas, mesh, TensorFolder(folder))
     passes = Passes(stage=stage, replicas=replicas, offloader=ActivationOffloader(stage.buffers, None))
     for _ in range(tokens):
         seen = context[-case.model.sequence :]

@@ -27,6 +27,7 @@ from pscale.parallel.context.form import layout_of
 from pscale.parallel.pipeline import Boundary, activation_shape, timetable
 from pscale.parallel.schedule import Action
 from pscale.parallel.zero import Replicas
+from pscale.runs.tensor_files import TensorFolder
 from pscale.training.build import Passes, Stage, build, paused
 from pscale.training.step_records import ExpertLoad, LossScaling
 
@@ -83,11 +84,10 @@ class Trainer(Generic[R]):
         facts["loss_scale"] = self.loss_scaling.state
         return saved_state.save(self.replicas, mesh, folder, facts)
 
-    def load(self, mesh: Mesh, folder: Path, *, broadcast: bool = False) -> dict[str, float]:
+    def load(self, mesh: Mesh, state: TensorFolder, *, broadcast: bool = False) -> dict[str, float]:
         """Replace the state by a saved one, which one rank reads for all if `broadcast`. Collective."""
-        figures, facts = saved_state.load(self.replicas, mesh, folder, broadcast=broadcast)
-        self.loss_scaling.state = facts["loss_scale"]
-        return figures
+        self.loss_scaling.state = state.facts["loss_scale"]
+        return saved_state.load(self.replicas, mesh, state, broadcast=broadcast)
 
     def forward_backward(self, index: int) -> None:
         """Bring the gradients of global batch `index` together, at the scale of the loss."""
@@ -107,11 +107,8 @@ class Trainer(Generic[R]):
         """Return this rank's share of the loss of all validation batches; no weight changes. Collective."""
         forwards = [action for action in self.boundary.actions if action.kind == "forward"]
         count = self.train.evaluate.batches
-        self.stage.draws.active = False
-        with self.replicas.forward_alone(), paused(self.stage.routers):
-            loss = sum(self._validation_loss(batch, forwards) for batch in range(count)) / count
-        self.stage.draws.active = True
-        return loss
+        with self.replicas.forward_alone(), paused(*self.stage.routers, self.stage.draws):
+            return sum(self._validation_loss(batch, forwards) for batch in range(count)) / count
 
     def _validation_loss(self, batch: int, forwards: Sequence[Action]) -> float:
         edge, loss, nothing = self.boundary, 0.0, ActivationOffloader(self.stage.buffers, None)

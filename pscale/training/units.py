@@ -77,20 +77,19 @@ class Units:
 
     def embedding(self, number: int) -> Layer:
         """Return the embedding of tokens and positions; tensor ranks hold rows or columns of the first."""
-        by_rows = self.plan.embedding == "row" or self.tensor.size == 1
-        token = self._table(split=0 if by_rows else 1)
-        first = self._vocabulary().start if by_rows else 0
-        join = ColumnsToSlices if self.sliced else GatherFromTensorAxis
-        runs = self._runs
-        looked_up = Tokens(token, first=first, buffers=self.buffers)
-        joined = self._reduce() if by_rows else join(self.tensor, buffers=self.buffers)
-        dropout = self._dropout(number, _EMBEDDED)
-        left = () if dropout is None else (dropout,)
-        if self.model.positions == "rope":
-            return Chain(looked_up, joined, *left)
-        shape, draw = (self.model.sequence, self.model.width), normal(DEVIATION)
-        position = self._parameters(number).make("position", shape, draw)
-        return Chain(looked_up, joined, Positions(position, runs=runs, buffers=self.buffers), *left)
+        layers = [*self._looked_up()]
+        if self.model.positions == "learned":
+            table = self._features("position", self.model.sequence)
+            layers.append(Positions(table, runs=self._runs, buffers=self.buffers))
+        if (dropout := self._dropout(number, _EMBEDDED)) is not None:
+            layers.append(dropout)
+        return Chain(*layers)
+
+    def _looked_up(self) -> Sequence[Layer]:
+        """Return what finds the rows of tokens, and brings together what ranks have of them."""
+        first = self._vocabulary().start if self._by_rows else 0
+        tokens = Tokens(self._table(), first=first, buffers=self.buffers)
+        return tokens, self._reduce() if self._by_rows else self._join()
 
     def block(self, number: int) -> Layer:
         """Return attention and MLP on residual branches; the last weights start smaller in a deeper stack."""
@@ -118,11 +117,7 @@ class Units:
         F, parts = self.model.mlp_features, self.model.mlp_parts
         up = own.matrix("up.weight", C, parts * F, split=1, groups=parts)
         bias = own.bias("up.bias", parts * F, split=0, groups=parts)
-        activated = (
-            (self._column_parallel(up, bias), SwiGlu(buffers=buffers))
-            if self.model.mlp == "swiglu"
-            else (self._column_parallel(up), BiasGelu(bias, buffers=buffers))
-        )
+        activated = self._activated(self._column_parallel, up, bias)
         down = own.matrix("down.weight", F, C, last, split=0)
         mlp = (own.norm("mlp.norm", C, buffers), *activated, *self._row_parallel(down))
         bias = own.bias("down.bias", C)
@@ -131,11 +126,11 @@ class Units:
     def head(self, number: int) -> Layer:
         """Return the final norm and the product that makes logits."""
         own, C = self._parameters(number), self.model.width
+        norm = own.norm("norm", C, self.buffers)
         if self.model.tied:
-            logits = self._of_common(TransposedLinear(self._table(split=0), buffers=self.buffers))
-            return Chain(own.norm("norm", C, self.buffers), logits)
+            return Chain(norm, *self._tied())
         weight = own.matrix("head.weight", C, self.model.vocabulary, split=1, hidden=False)
-        return Chain(own.norm("norm", C, self.buffers), self._column_parallel(weight))
+        return Chain(norm, self._column_parallel(weight))
 
     def loss(self) -> Loss:
         """Return the loss; where several tensor ranks compute the same, each reports its share."""
@@ -144,10 +139,10 @@ class Units:
         axis, buffers, tokens = self.tensor, self.buffers, self.model.kind in ("gpt", "moe")
         if axis.size == 1:
             return CrossEntropy() if tokens else MeanSquare()
-        if tokens:
+        if tokens and (self._by_rows or not self.model.tied):
             first = self._vocabulary().start
             return tensor.ReplicatedLoss(ParallelCrossEntropy(axis, first=first, buffers=buffers), axis)
-        loss = MeanSquare()
+        loss: Loss = CrossEntropy() if tokens else MeanSquare()
         if self.sliced:
             return SlicedTargets(loss, partial(sequence.slice_of, axis=axis))
         return tensor.ReplicatedLoss(loss, axis)
@@ -165,12 +160,33 @@ class Units:
         site += _SITES * number
         return Dropout(self.model.dropout, site, self.draws, runs=self._runs, buffers=self.buffers)
 
-    def _table(self, split: int) -> Param:
-        """Return a copy of the table of tokens, that of unit 0 by name, of which tensor ranks cut a dim."""
-        shape = self.model.vocabulary, self.model.width
-        token = self._parameters(0).make("token", shape, normal(DEVIATION), split=split)
+    @property
+    def _by_rows(self) -> bool:
+        """Whether tensor ranks have rows of the table of tokens, not columns."""
+        return self.plan.embedding == "row" or self.tensor.size == 1
+
+    def _table(self) -> Param:
+        """Return a copy of the table of tokens, that of unit 0 by name."""
+        token = self._features("token", self.model.vocabulary)
         token.tied = self.model.tied
         return token
+
+    def _features(self, table: str, rows: int) -> Param:
+        """Return what this rank has of the table of tokens, of which tensor ranks cut a dim, or positions."""
+        split = None if table == "position" else 0 if self._by_rows else 1
+        return self._parameters(0).make(table, (rows, self.model.width), normal(DEVIATION), split=split)
+
+    def _join(self) -> GatherFromTensorAxis | ColumnsToSlices:
+        """Return the way from this rank's columns of all tokens to all columns of those it has."""
+        join = ColumnsToSlices if self.sliced else GatherFromTensorAxis
+        return join(self.tensor, buffers=self.buffers)
+
+    def _tied(self) -> Sequence[Layer]:
+        """Return what makes logits with the table: this rank's, or all as a sum over its columns."""
+        logits = TransposedLinear(self._table(), buffers=self.buffers)
+        if self._by_rows:
+            return (self._of_common(logits),)
+        return tensor.Transposed(self._join()), logits, self._reduce()
 
     def _parameters(self, number: int) -> Parameters:
         return Parameters(model=self.model, plan=self.plan, mesh=self.mesh, unit=number)
@@ -194,16 +210,20 @@ class Units:
         F, parts = model.mlp_features, model.mlp_parts
         up = own.of_experts("up.weight", (E, C, parts * F), DEVIATION, groups=parts)
         bias = own.bias_of_experts("up.bias", (E, parts * F))
-        activated = (
-            (ExpertLinear(up, bias, buffers=buffers), SwiGlu(buffers=buffers))
-            if model.mlp == "swiglu"
-            else (ExpertLinear(up, buffers=buffers), BiasGelu(bias, buffers=buffers))
-        )
+        activated = self._activated(partial(ExpertLinear, buffers=buffers), up, bias)
         down, bias = own.of_experts("down.weight", (E, F, C), last), own.bias_of_experts("down.bias", (E, C))
         experts: Layer = Chain(*activated, ExpertLinear(down, bias, buffers=buffers))
         if axis.size > 1:
             experts = expert.Exchange(experts, axis, buffers=buffers)
         return Mixture(router, experts, buffers=buffers)
+
+    def _activated(
+        self, product: Callable[[Param, Param | None], Layer], up: Param, bias: Param | None
+    ) -> tuple[Layer, Layer]:
+        """Return the first product of an MLP, and its activation, of which one adds the bias."""
+        if self.model.mlp == "swiglu":
+            return product(up, bias), SwiGlu(buffers=self.buffers)
+        return product(up, None), BiasGelu(bias, buffers=self.buffers)
 
     def _positions(self) -> ExpertPositions:
         """Return how a rank knows where its tokens stand in their sequences."""
@@ -227,7 +247,7 @@ class Units:
     def _turns(self) -> tuple[Array, Array]:
         """Cosines and sines of this rank's positions, which all blocks share."""
         runs, half = self.layout.runs(self.context.rank), self.model.width // self.model.heads // 2
-        return turns(runs, half, dtype_of(self.model.dtype), self.buffers)
+        return turns(runs, half, self.model.rope_base, dtype_of(self.model.dtype), self.buffers)
 
     def _score_dropout(self, number: int) -> ScoreDropout | None:
         """Return what drops probabilities of attention in unit `number`, if anything does."""

@@ -16,6 +16,7 @@ from pscale.config import Case
 from pscale.errors import PscaleError
 from pscale.mesh.axis import Mesh
 from pscale.parallel import saved_state
+from pscale.runs.tensor_files import TensorFolder
 from pscale.training.trainer import Trainer
 
 _COLUMNS = ("evaluate_s", "save_s", "saved_bytes", *saved_state.LOADING)
@@ -83,7 +84,7 @@ class BetweenSteps:
 
     def _load(self, folder: Path) -> None:
         by_broadcast = self._case.train.load_by == "broadcast"
-        self._note(self._trainer.load(self._mesh, folder, broadcast=by_broadcast))
+        self._note(self._trainer.load(self._mesh, TensorFolder(folder), broadcast=by_broadcast))
 
     def _note(self, figures: Mapping[str, float]) -> None:
         for name, figure in figures.items():

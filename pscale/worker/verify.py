@@ -24,14 +24,16 @@ from pscale.nn.routing import RouterStats
 from pscale.parallel import saved_state
 from pscale.runs.atomic_files import write_json
 from pscale.runs.schema import VERBS, Kind
-from pscale.training.dry_run import evaluation_calls, step_calls
+from pscale.runs.tensor_files import TensorFolder
+from pscale.training.dry_run import evaluation_calls, loading, step_calls
 from pscale.training.prediction import offloaded, prefetched_bytes, saved_bytes
 from pscale.training.trainer import Trainer
 from pscale.worker.job import JobSpec, make_trainer
 from pscale.worker.recorder import Recorder
 from pscale.worker.routing_replay import RoutingRecord, RoutingReplay
 
-_EVALUATION, _EVALUATED = "evaluation: ", 1 << 30  # before the axes of its calls; number of its step
+_EVALUATION, _LOADING = "evaluation: ", "load: "  # before the axes of their calls
+_NUMBERS = {_EVALUATION: 1 << 30, _LOADING: 1 << 31}  # as of steps
 _STATE = "state"  # folder of saved states
 EPS = float(np.finfo(np.float64).eps)  # twice the most by which rounding changes a number
 
@@ -74,11 +76,11 @@ def verify(spec: JobSpec, mesh: Mesh, recorder: Recorder) -> None:
     rounds = is_16_bit(case.model.dtype)
     record = RoutingRecord(case, mesh) if rounds and case.model.kind == "moe" else None
     parallel = trained(case, mesh, recorder, spec.folder, record or free_routing)
-    counted = _counted(recorder, mesh, case.train.steps)
     moved = _moved(recorder, mesh, case.train.steps)
-    if parallel.saved and parallel.saved[1]:  # a rank may own nothing
-        moved.append((mesh.world.rank, "save", parallel.saved[1]))
-    resumed = _resumed(case, mesh, spec.folder, parallel)
+    resumed, read_bytes = _resumed(case, mesh, recorder, spec.folder, parallel)
+    sizes = {"save": parallel.saved[1] if parallel.saved else 0, "load": read_bytes}  # a rank may own nothing
+    moved += [(mesh.world.rank, verb, size) for verb, size in sizes.items() if size]
+    counted = _counted(recorder, mesh, case.train.steps)
     everyone = mesh.world.gather_objects((parallel, counted, moved, resumed))
     if not everyone:
         return
@@ -98,15 +100,15 @@ def verify(spec: JobSpec, mesh: Mesh, recorder: Recorder) -> None:
         rows = [("same plan", 0.0 if all(same for *_, (same, _) in everyone) else math.inf)]
         if not diverges:
             from_one = [part for *_, (_, parts) in everyone for part in parts]
-            on_one = _weights_from(parallel.saved[0], whole, SelfMesh(), spec.folder)
+            on_one, _ = _weights_from(parallel.saved[0], whole, SelfMesh(), spec.folder)
             sides = {"saved by one rank": from_one, "loaded by one rank": on_one}
             rows += [(name, _errors(each, serial.weights)[0][1]) for name, each in sides.items()]
         errors["resumed"] = sorted(rows, key=lambda row: -row[1])
     found = sorted(count for _, counts, *_ in everyone for count in counts)
-    predicted = sorted(_predicted(case))
+    predicted, predicted_moves = _predicted(case, parallel.saved and parallel.saved[0])
     files = {
         "counted": sorted(each for _, _, moves, _ in everyone for each in moves),
-        "predicted": sorted(_predicted_moves(case)),
+        "predicted": predicted_moves,
     }
     limits = dict.fromkeys(errors, tolerance(case.model.dtype) if rounds else rounding(case))
     if not diverges and not _are_within(errors, limits):
@@ -126,14 +128,17 @@ def verify(spec: JobSpec, mesh: Mesh, recorder: Recorder) -> None:
     write_json(spec.folder / "result.json", document)
 
 
-def _resumed(case: Case, mesh: Mesh, folder: Path, parallel: Trained) -> tuple[bool, list[Part]]:
-    """Go on under the plan from its own state and from that of the serial program; collective.
+def _resumed(
+    case: Case, mesh: Mesh, recorder: Recorder, folder: Path, parallel: Trained
+) -> tuple[tuple[bool, list[Part]], int]:
+    """Go on under the plan from its own state, recording the load, and from the serial one; collective.
 
-    Return whether the first ends with the very weights of the run that did not stop, and those of the second.
+    Return whether the first ends with the very weights of the run that did not stop, the weights of the
+    second, and the bytes that this rank read of the first.
     """
     if not parallel.saved:
-        return True, []
-    weights = _weights_from(parallel.saved[0], case, mesh, folder)
+        return (True, []), 0
+    weights, read_bytes = _weights_from(parallel.saved[0], case, mesh, folder, recorder)
     same = all(
         np.array_equal(*pair) for pair in zip(_values(weights), _values(parallel.weights), strict=True)
     )
@@ -141,17 +146,24 @@ def _resumed(case: Case, mesh: Mesh, folder: Path, parallel: Trained) -> tuple[b
     if mesh.world.rank == 0:
         trained(on_one_rank(case), SelfMesh(), Recorder([]), by_one)
     mesh.world.barrier()
-    return same, _weights_from(saved_state.find(by_one / _STATE), case, mesh, folder)
+    from_one, _ = _weights_from(saved_state.find(by_one / _STATE), case, mesh, folder)
+    return (same, from_one), read_bytes
 
 
-def _weights_from(state: Path, case: Case, mesh: Mesh, folder: Path) -> list[Part]:
-    """Return the weights of a training that goes on from a saved state up to the last step; collective."""
+def _weights_from(
+    state: Path, case: Case, mesh: Mesh, folder: Path, recorder: Recorder | None = None
+) -> tuple[list[Part], int]:
+    """Go on from a saved state to the last step; return weights, and the bytes of the load; collective."""
+    recorder = recorder or Recorder([])
     train = replace(case.train, load=str(state), steps=case.train.steps - case.train.save.every)
     with _trainer(replace(case, train=train), mesh, Recorder([]), folder) as trainer:
-        trainer.load(mesh, state, broadcast=train.load_by == "broadcast")
+        recorder.enabled = True
+        with recorder.step(_NUMBERS[_LOADING]):
+            figures = trainer.load(mesh, TensorFolder(state), broadcast=train.load_by == "broadcast")
+        recorder.enabled = False
         for step in range(train.steps):
             trainer.step(step)
-        return _parts(trainer.replicas.weights())
+        return _parts(trainer.replicas.weights()), int(figures["load_read_bytes"])
 
 
 def _values(parts: Sequence[Part]) -> Iterator[Array]:
@@ -262,7 +274,7 @@ def outcome(
         trainer.step(step)
     losses = trainer.losses.copy()
     if trainer.validation:
-        with record.step(_EVALUATED):
+        with record.step(_NUMBERS[_EVALUATION]):
             losses[-1] = trainer.evaluate()  # no step of these has it
     record.enabled = False
     weights = _parts(trainer.replicas.weights())
@@ -318,23 +330,32 @@ def _error(found: Array, expected: Array) -> float:
 
 
 def _counted(recorder: Recorder, mesh: Mesh, steps: int) -> list[Count]:
-    """Count this rank's calls of a step, and of an evaluation, from its recorded events."""
+    """Count this rank's calls of a step, an evaluation and a load, from its recorded events."""
     counts: list[Count] = []
-    for inside, times, prefix in ((True, steps, ""), (False, 1, _EVALUATION)):
-        recorded = _recorded(recorder, Kind.CALL, Kind.ROOT, Kind.POSTED, inside=inside)
+    for prefix, times in (("", steps), (_EVALUATION, 1), (_LOADING, 1)):
+        recorded = _recorded(recorder, Kind.CALL, Kind.ROOT, Kind.POSTED, within=prefix)
         found = ((prefix + recorder.axes[axis], VERBS[verb], 1, size) for axis, verb, size in recorded)
         counts += _summed(mesh.world.rank, found, times)
     return counts
 
 
-def _predicted(case: Case) -> Iterable[Count]:
+def _predicted(case: Case, state: Path | None) -> tuple[list[Count], list[Moved]]:
+    """Predict the calls of all ranks in a step, an evaluation and a load, and what they read and write."""
+    counts, moves = list[Count](), list[Moved]()
     for rank in range(case.ranks):
-        found = ((call.axis, call.verb, call.count, call.step_bytes) for call in step_calls(case, rank))
-        yield from _summed(rank, found, 1)
+        moved = offloaded(case, rank)
+        sizes = {"read": moved.read_bytes + prefetched_bytes(case, rank), "write": moved.written_bytes}
+        made = {"": step_calls(case, rank)}
         if case.train.evaluate.every:
-            made = evaluation_calls(case, rank)
-            found = ((_EVALUATION + call.axis, call.verb, call.count, call.step_bytes) for call in made)
-            yield from _summed(rank, found, 1)
+            made[_EVALUATION] = evaluation_calls(case, rank)
+        if state:
+            made[_LOADING], sizes["load"] = loading(case, rank, state)
+            sizes["save"] = saved_bytes(case, rank)
+        for prefix, calls in made.items():
+            found = ((prefix + call.axis, call.verb, call.count, call.step_bytes) for call in calls)
+            counts += _summed(rank, found, 1)
+        moves += [(rank, verb, size) for verb, size in sizes.items() if size]
+    return sorted(counts), sorted(moves)
 
 
 def _summed(rank: int, found: Iterable[tuple[str, str, int, int]], steps: int) -> list[Count]:
@@ -362,19 +383,12 @@ def _moved(recorder: Recorder, mesh: Mesh, steps: int) -> list[Moved]:
     return [(mesh.world.rank, verb, _per_step(size, steps)) for verb, size in moved.items()]
 
 
-def _recorded(recorder: Recorder, *kinds: Kind, inside: bool = True) -> list[list[int]]:
-    """Return axis, verb and bytes of all events of some kinds, `inside` steps or in an evaluation."""
-    rows = recorder.rows()
-    chosen = np.isin(rows["kind"], kinds) & ((rows["step"] != _EVALUATED) == inside)
+def _recorded(recorder: Recorder, *kinds: Kind, within: str = "") -> list[list[int]]:
+    """Return axis, verb and bytes of all events of some kinds, in steps or in what is no step."""
+    rows, apart = recorder.rows(), [*_NUMBERS.values()]
+    within_steps = ~np.isin(rows["step"], apart)
+    chosen = np.isin(rows["kind"], kinds) & (rows["step"] == _NUMBERS[within] if within else within_steps)
     events: list[list[int]] = np.stack(
         [rows[name][chosen] for name in ("axis", "verb", "bytes")], axis=1
     ).tolist()
     return events
-
-
-def _predicted_moves(case: Case) -> Iterable[Moved]:
-    for rank in range(case.ranks):
-        moved = offloaded(case, rank)
-        sizes = {"read": moved.read_bytes + prefetched_bytes(case, rank), "write": moved.written_bytes}
-        sizes["save"] = saved_bytes(case, rank) if case.train.save.every else 0
-        yield from ((rank, verb, size) for verb, size in sizes.items() if size)

@@ -29,6 +29,9 @@ QUICK = f"""
   - {{{LLAMA}, tp: 2, sp: true, zero: 3}}
   - {{{LLAMA}, cp: 2, context: ulysses, pp: 2, checkpoint: selective, precision: bf16, dropout: 0.1}}
   - {{{LLAMA}, tied: true, dropout: 0.1, pp: 2, zero: 2}}
+  - {{{LLAMA}, tied: true, rope_base: 5.0e+5, tx: 2, ty: 2, algorithm: summa, vocabulary: 256}}
+  - {{tied: true, tp: 2, sp: true, embedding: column, pp: 2, compression: none}}
+  - {{tied: true, pp: 2, compression: topk}}
 """
 
 THOROUGH = """
@@ -47,6 +50,9 @@ THOROUGH = """
   - {tx: 2, ty: 2, algorithm: summa, micro_batches: 1, vocabulary: 256}
   - {tx: 2, ty: 2, algorithm: cannon, micro_batches: 1, vocabulary: 256}
   - {ty: 2, tz: 2, algorithm: axonn, micro_batches: 1, vocabulary: 256}
+  - {tied: true, tx: 2, ty: 2, algorithm: cannon, micro_batches: 1, vocabulary: 256}
+  - {tied: true, ty: 2, tz: 2, algorithm: axonn, micro_batches: 1, vocabulary: 256}
+  - {tied: true, tx: 2, tz: 2, algorithm: agarwal, micro_batches: 1, vocabulary: 256}
   - {model.kind: moe, ep: 4, micro_batches: 1}
   - {model.kind: moe, ep: 2, zero: 3, micro_batches: 1, optimizer: adafactor, checkpoint: full}
   - {model.kind: moe, ep: 2, tp: 2, micro_batches: 1}

@@ -60,6 +60,8 @@ CASES = """
   - {model.kind: moe, ep: 2, zero: 3, micro_batches: 1, load_by: broadcast}
   - {zero: 3, shard: 2, optimizer: muon, train.momentum: 0.9}
   - {pp: 2, tp: 2, load_by: broadcast}
+  - {tp: 2, compression: powersgd}
+  - {model.tied: true, pp: 2, compression: int8, load_by: broadcast}
 """
 
 

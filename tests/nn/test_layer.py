@@ -63,7 +63,7 @@ def test_gradients_are_the_slopes_and_no_memory_stays(make, rows):
 
 
 def test_the_product_of_a_turned_query_and_key_depends_on_how_far_apart_they_are():
-    cosine, sine = turns([slice(0, 3), slice(5000, 5003)], 8, "float64", Buffers())
+    cosine, sine = turns([slice(0, 3), slice(5000, 5003)], 8, 1e4, "float64", Buffers())
     assert (cosine[1, 0], sine[1, 0]) == (np.cos(1), np.sin(1))  # of the shortest wavelength
     q, k = np.tile(normal(6, 1, 16)[:1], (6, 1, 1)), np.tile(normal(7, 1, 16)[6:], (6, 1, 1))
     x, _ = Rotary(2, (cosine, sine)).forward(np.concatenate([q, k], axis=2).reshape(1, 6, 32))
@@ -75,7 +75,7 @@ def test_the_product_of_a_turned_query_and_key_depends_on_how_far_apart_they_are
 
 def test_gradients_of_a_rotation_are_the_slopes():
     buffers = Buffers()
-    layer = Rotary(2, turns([slice(3, 10)], 1, "float64", Buffers()))
+    layer = Rotary(2, turns([slice(3, 10)], 1, 1e4, "float64", Buffers()))
     check(layer, normal(1, 7, 6), buffers)
 
 
@@ -109,7 +109,7 @@ def test_dropped_probabilities_are_left_out_and_the_others_enlarged(keeps_scores
     layer = Attention(H, keeps_scores=keeps_scores, buffers=Buffers(), dropout=DROPOUT)
     y, _ = layer.forward(qkv)
     np.testing.assert_allclose(y.reshape(B, T, H, D).swapaxes(1, 2), expected, rtol=1e-10, atol=1e-14)
-    still = replace(DROPOUT, draws=Draws(active=False))  # as in evaluation
+    still = replace(DROPOUT, draws=Draws(paused=True))  # as in evaluation
     y, _ = Attention(H, keeps_scores=keeps_scores, buffers=Buffers(), dropout=still).forward(qkv)
     np.testing.assert_allclose(y.reshape(B, T, H, D).swapaxes(1, 2), chances @ v, rtol=1e-10, atol=1e-14)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from plans import TEXT, assert_is_serial, predicted_calls, predicted_state, serial, train
+from plans import TEXT, assert_is_serial, difference, predicted_calls, predicted_state, serial, train
 from thread_mesh import run_ranks
 
 from pscale.config import Model, Plan
@@ -199,6 +199,25 @@ def test_training_is_that_of_a_simulation_and_calls_and_memory_are_those_predict
     weights = [name for name in run.tensors if name[0] == "weights"]
     assert all(np.array_equal(run.tensors[name], expected.tensors[name]) for name in weights)
     assert np.abs(run.losses - serial(case, tmp_path).losses).max() > 1e-9
+
+
+TIED_ENDS = [
+    Plan(dp=2, compression="int8"),
+    Plan(dp=2, pp=2, compression="powersgd"),
+    Plan(dp=2, pp=2, tp=2, embedding="column", compression="topk"),
+]
+
+
+@pytest.mark.parametrize("plan", TIED_ENDS, ids=[plan.compression for plan in TIED_ENDS])
+def test_both_ends_of_a_tied_table_add_up_what_they_send_and_what_they_hold_back(plan, tmp_path):
+    case = replace(TEXT, model=replace(TEXT.model, tied=True))
+    run, expected = train(case, plan, tmp_path), serial(case, tmp_path)
+    assert run.spread == 0
+    assert run.counted == predicted_calls(case, plan)
+    assert run.memory == predicted_state(case, plan)
+    for key, whole in expected.tensors.items():
+        if key[0] == "gradients":
+            assert difference(run.tensors[key], whole) <= 1e-12
 
 
 def test_factors_make_the_calls_and_need_the_memory_that_are_predicted(tmp_path):

@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from patience import share
-from plans import LINEAR, TEXT, difference, each_rank, largest_difference, name, on_plan, serial
+from plans import LINEAR, TEXT, difference, each_rank, largest_difference, name, on_plan, serial, train
 
-from pscale.config import Plan, Save
+from pscale.config import Matrix, Plan, Save
 from pscale.errors import PlanError, PscaleError, ResultsError
 from pscale.parallel import saved_state, strategies
 from pscale.runs.tensor_files import Elements, TensorFolder
+from pscale.training.dry_run import loading
 from pscale.training.prediction import saved_bytes
 from pscale.worker.verify import _parts, assembled
 
@@ -34,9 +35,15 @@ def saving(case, plan, folder):
 def resumed(case, plan, state, folder, *, broadcast=False):
     """Train the second half under a plan; return losses and weights."""
     left = replace(case.train, steps=case.train.steps - HALF, load=str(state))
+    left = replace(left, load_by="broadcast" if broadcast else "read")
+    here = on_plan(replace(case, train=left), plan)
 
     def act(trainer, mesh):
-        trainer.load(mesh, state, broadcast=broadcast)
+        figures = trainer.load(mesh, TensorFolder(state), broadcast=broadcast)
+        calls, read_bytes = loading(here, mesh.world.rank, state)
+        assert read_bytes == figures["load_read_bytes"]
+        sent = sum(call.step_bytes for call in calls if call.verb == "broadcast")
+        assert sent == figures["load_broadcast_bytes"]
         for step in range(left.steps):
             trainer.step(step)
         weights = _parts(trainer.replicas.weights())
@@ -70,6 +77,7 @@ MANY = [
     (with_optimizer(TEXT, "sgd", momentum=0.9, lr_schedule="cosine"), Plan(cp=2, zero=1), Plan(pp=2, tp=2)),
     (LINEAR, Plan(dp=2), Plan(dp=4)),
     (TIED, Plan(pp=2, dp=2, zero=1), Plan(tp=2)),
+    (TIED, Plan(matrix=Matrix(tx=2, ty=2, algorithm="cannon")), Plan(pp=2, tp=2, embedding="column")),
 ]
 
 
@@ -104,7 +112,7 @@ def test_every_number_type_goes_on_from_what_any_type_has_saved(saved, loaded, t
     there = TensorFolder(state)
 
     def held(trainer, mesh):
-        trainer.load(mesh, state)
+        trainer.load(mesh, there)
         same = []
         for (name_of_tensor, elements, memory), *_ in trainer.replicas.state():
             expected = np.empty(elements.size, there.whole(name_of_tensor).dtype)
@@ -135,12 +143,77 @@ def test_a_run_in_16_bits_goes_on_with_the_very_same_numbers(plan, tmp_path):
     assert np.array_equal(losses, np.sum(unbroken, axis=0))
 
 
+COMPRESSED = [
+    (TEXT, Plan(dp=2, tp=2, sp=True, compression="sign")),
+    (TEXT, Plan(dp=2, pp=2, tp=2, compression="powersgd")),
+    (TIED, Plan(dp=2, pp=2, compression="topk")),
+    (TIED, Plan(cp=2, compression="powersgd")),
+    (MOE, Plan(ep=2, dp=2, compression="int8")),
+]
+
+
+@pytest.mark.parametrize("broadcast", [False, True], ids=["read", "broadcast"])
+@pytest.mark.parametrize(("case", "plan"), COMPRESSED, ids=name)
+def test_a_run_with_compression_goes_on_with_the_very_same_numbers(case, plan, broadcast, tmp_path):
+    unbroken = train(case, plan, tmp_path)
+    state, written = saving(case, plan, tmp_path)
+    assert written == [saved_bytes(on_plan(case, plan), rank) for rank in range(plan.ranks)]
+    losses, weights = resumed(case, plan, state, tmp_path, broadcast=broadcast)
+    assert np.array_equal(losses, unbroken.losses[HALF : case.train.steps])
+    assert all(np.array_equal(value, unbroken.tensors[key]) for key, value in weights.items())
+
+
+def held_back_in(state):
+    there = TensorFolder(state)
+    found = {}
+    for tensor in there.names:
+        if tensor.endswith("held_back"):
+            found[tensor] = there.whole(tensor)
+            there.fill(tensor, Elements(((0, found[tensor].size, 1),), 0, found[tensor].size), found[tensor])
+    return found
+
+
+@pytest.mark.parametrize("loader", [Plan(dp=2, tp=2), Plan(dp=2, pp=2)], ids=name)
+def test_what_is_held_back_goes_on_under_plans_whose_sums_are_of_as_many_ranks(loader, tmp_path):
+    state, _ = saving(TIED, Plan(dp=2, compression="int8"), tmp_path)
+    loader = replace(loader, compression="int8")
+    here = loading_case(on_plan(TIED, loader), state)
+    assert strategies.check(here) is None
+
+    def again(trainer, mesh):
+        trainer.load(mesh, TensorFolder(state))
+        return trainer.save(here, mesh, tmp_path / "again", HALF - 1)[0]
+
+    expected, found = held_back_in(state), held_back_in(each_rank(here, loader, tmp_path, again)[0])
+    assert all(values.any() for key, values in expected.items() if "bias" not in key)
+    assert expected.keys() == found.keys()
+    assert all(np.array_equal(found[key], values) for key, values in expected.items())
+
+
+def test_what_is_held_back_is_refused_where_it_has_no_meaning(tmp_path):
+    state, _ = saving(TEXT, Plan(dp=2, tp=2, compression="powersgd"), tmp_path)
+
+    def words(plan):
+        return refusal(loading_case(on_plan(TEXT, plan), state))
+
+    assert "plan.compression powersgd there, none here" in words(Plan(dp=2, tp=2))
+    assert "plan.dp 2 there, 4 here; what it holds back of gradients has no meaning here" in words(
+        Plan(dp=4, tp=2, compression="powersgd")
+    )
+    assert "plan.tp 2 there, 1 here" in words(Plan(dp=2, compression="powersgd"))
+    wider = Plan(dp=2, tp=2, compression="powersgd", compression_rank=3)
+    assert "plan.compression_rank 2 there, 3 here" in words(wider)
+    plain, _ = saving(TEXT, Plan(dp=2), tmp_path / "plain")
+    losses, _ = resumed(TEXT, Plan(dp=2, compression="int8"), plain, tmp_path)
+    assert np.isfinite(losses).all()
+
+
 @pytest.fixture
 def state(tmp_path):
     return saving(TEXT, Plan(dp=2), tmp_path)[0]
 
 
-def loading(case, folder):
+def loading_case(case, folder):
     return replace(case, train=replace(case.train, load=str(folder)))
 
 
@@ -151,12 +224,14 @@ def refusal(case):
 
 
 def test_the_state_of_another_training_is_refused_with_what_differs(state):
-    assert strategies.check(loading(TEXT, state)) is None
+    assert strategies.check(loading_case(TEXT, state)) is None
     wider = replace(TEXT, model=replace(TEXT.model, width=64))
-    assert "model.width 32 there, 64 here" in refusal(loading(wider, state))
-    assert "train.optimizer adamw there, lion here" in refusal(loading(with_optimizer(TEXT, "lion"), state))
+    assert "model.width 32 there, 64 here" in refusal(loading_case(wider, state))
+    assert "train.optimizer adamw there, lion here" in refusal(
+        loading_case(with_optimizer(TEXT, "lion"), state)
+    )
     other = replace(TEXT, train=replace(TEXT.train, seed=2, batch=8))
-    assert "train.batch 16 there, 8 here; train.seed 1 there, 2 here" in refusal(loading(other, state))
+    assert "train.batch 16 there, 8 here; train.seed 1 there, 2 here" in refusal(loading_case(other, state))
 
 
 def test_every_flipped_byte_is_noticed_and_so_is_every_missing_one(state):
@@ -190,10 +265,9 @@ def read_all(folder):
 
 def test_what_cannot_be_saved_or_loaded_is_refused_with_what_works(tmp_path):
     saves = replace(TEXT, train=replace(TEXT.train, save=Save(every=1)))
-    assert "compression none would work" in refusal(on_plan(saves, Plan(dp=2, compression="int8")))
     offloaded = replace(saves, train=replace(saves.train, load_by="broadcast"))
     assert "load_by read would work" in refusal(on_plan(offloaded, Plan(offload="optimizer")))
-    assert "has no saved state" in refusal(loading(TEXT, tmp_path))
+    assert "has no saved state" in refusal(loading_case(TEXT, tmp_path))
 
 
 def test_a_folder_keeps_the_newest_state_of_each_training(tmp_path):

@@ -21,6 +21,7 @@ MODELS = {
         "mlp_width": 24,
         "positions": "rope",
         "kv_heads": 2,
+        "rope_base": 100.0,
     },
     "gated": {"norm": "rmsnorm", "mlp": "swiglu", "positions": "rope"},
     "bare": {"bias": False, "mlp_width": 48, "attention": "block"},
@@ -90,6 +91,14 @@ ENDS = [
     Plan(pp=2, dp=3, zero=2),
     Plan(pp=2, dp=2, zero=3, tp=2, sp=True),
     Plan(dp=4, shard=2, zero=3),
+    Plan(tp=2, embedding="column", dp=2, zero=1),
+    Plan(tp=2, embedding="column", sp=True, cp=2),
+    Plan(tp=2, embedding="column", sp=True, pp=2, checkpoint="full"),
+    Plan(matrix=Matrix(tx=2, ty=2, algorithm="cannon"), pp=2),
+    Plan(matrix=Matrix(tx=3, ty=2, algorithm="summa"), dp=2, zero=3),
+    Plan(matrix=Matrix(tx=2, ty=2, tz=2, algorithm="agarwal")),
+    Plan(matrix=Matrix(tx=2, ty=1, tz=2, algorithm="axonn"), dp=2, zero=2),
+    Plan(matrix=Matrix(ty=2, tz=2, algorithm="axonn"), pp=2),
 ]
 
 
@@ -97,13 +106,15 @@ ENDS = [
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
 def test_gradients_of_both_ends_of_a_tied_table_meet(plan, optimizer, folder):
     case = replace(TIED["tied"], train=replace(TIED["tied"].train, optimizer=optimizer))
+    if plan.matrix.ranks > 1:
+        case = replace(case, model=replace(case.model, vocabulary=24))
     assert_is_serial(case, plan, folder)
 
     def copies(trainer, _):
         trainer.step(0)
         return [value.copy() for param, value in trainer.replicas.weights() if param.tied]
 
-    if plan.tp == 1:
+    if plan.tp * plan.matrix.ranks == 1:
         tables = [table for rank in each_rank(case, plan, folder, copies) for table in rank]
         assert len(tables) >= 2
         for table in tables[1:]:

@@ -42,6 +42,8 @@ class Codec(Protocol):
 class Encoded(Reduction):
     """The sum of what all ranks have encoded: bit for bit the same on each of them."""
 
+    factors: Sequence[Array | None] = ()  # that the next step goes on from: none
+
     def __init__(self, grad: Array, axis: Axis, codec: Codec):
         self._grad, self._axis, self._codec = grad, axis, codec
         [self.held_back] = zeros([grad.size], grad.dtype)
@@ -126,6 +128,7 @@ class LowRank(Reduction):
         self._second: Array = aligned(sizes.second * grad.itemsize).view(grad.dtype)
         self._second[...] = np.random.default_rng(0).standard_normal(sizes.second)
         self._work: Array = aligned(_RUN * grad.itemsize).view(grad.dtype)
+        self.factors: list[Array | None] = []  # of each tensor, that the next step goes on from
         self._pairs, self._rest = self._cut(shapes, rank)
         arrays = (self.held_back, self._first, self._second, self._work)
         self.buffer_bytes = sum(array.nbytes for array in arrays)
@@ -179,7 +182,9 @@ class LowRank(Reduction):
                         q=seconds.take(columns * rank).reshape(columns, rank),
                     )
                 )
+                self.factors.append(pairs[-1].q)
             else:
+                self.factors.append(None)
                 rest.append((self._grad[place], sums.take(rows * columns)))
                 self._unheld.append(place)
             start = place.stop

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from pscale.config.choices import Placement
 from pscale.nn.buffers import Array
 from pscale.nn.kernels.attention_block import AttentionBlock
@@ -78,11 +76,6 @@ class Layout:
         yield chunks[:P], of_ranks[:, :, 0]
         if self.zigzag:
             yield chunks[: P - 1 : -1], of_ranks[:, :, 1]
-
-
-def positions_in(runs: Sequence[slice]) -> Array:
-    """Return the positions of runs, one after another."""
-    return np.concatenate([np.arange(run.start, run.stop) for run in runs])
 
 
 def runs_of(runs: Sequence[slice], parts: int, part: int) -> list[slice]:

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from pscale.mesh.axis import Array, Axis, Tag
 from pscale.nn.attention import Backward, Between, Cache, Forward, keys_and_values
 from pscale.nn.buffers import Buffers
+from pscale.nn.common_layers import positions_in
 from pscale.nn.kernels.attention_block import AttentionBlock, Progress
 from pscale.nn.param import Param
 from pscale.parallel.context.form import AttentionShare, Form
-from pscale.parallel.context.layout import positions_in
 
 
 class KeyExchange:

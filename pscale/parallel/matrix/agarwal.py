@@ -19,9 +19,8 @@ from pscale.parallel.tensor import gathered, scattered
 class Agarwal:
     """Products on a grid of contraction x output x depth."""
 
-    def __init__(self, contraction: Axis, output: Axis, depth: Axis, *, buffers: Buffers):
-        self.contraction, self.output, self.buffers = contraction, output, buffers
-        self.depth = Depth(depth, buffers=buffers)
+    def __init__(self, contraction: Axis, output: Axis, depth: Depth, *, buffers: Buffers):
+        self.contraction, self.output, self.depth, self.buffers = contraction, output, depth, buffers
 
     def multiply(self, a: Array, weight: Param) -> Array:
         """Return this rank's rows of a block of `a @ weight`."""

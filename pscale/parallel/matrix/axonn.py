@@ -42,12 +42,23 @@ class Depth:
         weight.add_grad(mine)
 
 
+class TransposedTable(Depth):
+    """Ranks that each have the whole block, of which the transpose is multiplied with."""
+
+    def whole(self, weight: Param) -> Array:
+        """Return the transpose."""
+        return weight.data.T
+
+    def add_product(self, weight: Param, a: Array, b: Array) -> None:
+        """Add the transpose of `a @ b` to the gradient."""
+        weight.add_product(b.T, a.T)
+
+
 class Axonn:
     """Products on a grid of contraction x output x depth."""
 
-    def __init__(self, contraction: Axis, output: Axis, depth: Axis, *, buffers: Buffers):
-        self.contraction, self.output, self.buffers = contraction, output, buffers
-        self.depth = Depth(depth, buffers=buffers)
+    def __init__(self, contraction: Axis, output: Axis, depth: Depth, *, buffers: Buffers):
+        self.contraction, self.output, self.depth, self.buffers = contraction, output, depth, buffers
 
     def multiply(self, a: Array, weight: Param) -> Array:
         """Return this rank's block of `a @ weight`."""

@@ -70,23 +70,21 @@ class Cannon:
             multiply(first, second, rows_of(c))
         return c
 
-    def differentiate(self, dc: Array, a: Array, weight: Param) -> Array:
-        """Return the gradient of `a`."""
-        rows = rows_of(dc)
+    def input_gradient(self, dc: Array, weight: Param) -> Array:
+        """Return this rank's block of `dc @ weight.T`."""
+        rows, factor = rows_of(dc), self._of_b(weight.data)
         da = self._shifted_sum(
-            lambda b: product(rows, b.T, self.buffers),
-            self._of_b(weight.data),
-            self.across,
-            late=self.down.rank,
+            lambda b: product(rows, b.T, self.buffers), factor, self.across, late=self.down.rank
         )
+        return da.reshape(*dc.shape[:-1], len(weight.data))
+
+    def add_gradient(self, dc: Array, a: Array, weight: Param) -> None:
+        """Add `a.T @ dc` to the gradient of the weight."""
+        rows, factor = rows_of(dc), self._of_a(rows_of(a))
         db = self._shifted_sum(
-            lambda block: product(block.T, rows, self.buffers),
-            self._of_a(rows_of(a)),
-            self.down,
-            late=self.across.rank,
+            lambda block: product(block.T, rows, self.buffers), factor, self.down, late=self.across.rank
         )
         weight.add_grad(db)
-        return da.reshape(a.shape)
 
     def _of_a(self, block: Array) -> ShiftedBlock:
         """Return the block of A with which this rank begins: (i, j) has block i + j of the contraction."""

@@ -16,7 +16,7 @@ from pscale.nn.dtypes import compute_dtype
 from pscale.nn.kernels.tiles import Copies, ones, rows_of, scratch, tile_shape, tiles
 from pscale.nn.param import Param
 from pscale.parallel.matrix.agarwal import Agarwal
-from pscale.parallel.matrix.axonn import Axonn
+from pscale.parallel.matrix.axonn import Axonn, Depth, TransposedTable
 from pscale.parallel.matrix.cannon import Cannon
 from pscale.parallel.matrix.grid import Partition
 from pscale.parallel.matrix.summa import Summa
@@ -59,15 +59,39 @@ class MatrixLinear:
         return self.product.differentiate(dy, x, self.weight)
 
 
-def make_product(plan: Plan, mesh: Mesh, weight: Partition, *, buffers: Buffers) -> Product:
-    """Return what multiplies with weights that lie so: the first of their axes is the contraction's."""
+class Square:
+    """Products on a grid of two axes; `transposed`: with the transpose of a table, which lies as any matrix.
+
+    The product with a transpose is that of a gradient, whose own gradient is the product.
+    """
+
+    def __init__(self, algorithm: Cannon | Summa, *, transposed: bool):
+        self.algorithm, self.transposed = algorithm, transposed
+
+    def multiply(self, a: Array, weight: Param) -> Array:
+        """Return this rank's block of the product."""
+        return (self.algorithm.input_gradient if self.transposed else self.algorithm.multiply)(a, weight)
+
+    def differentiate(self, dc: Array, a: Array, weight: Param) -> Array:
+        """Add to the gradient of the weight, return that of `a`."""
+        self.algorithm.add_gradient(*((a, dc) if self.transposed else (dc, a)), weight)
+        return (self.algorithm.multiply if self.transposed else self.algorithm.input_gradient)(dc, weight)
+
+
+def make_product(
+    plan: Plan, mesh: Mesh, weight: Partition, *, transposed: bool = False, buffers: Buffers
+) -> Product:
+    """Return what multiplies with weights that lie so: the first of their axes is the contraction's.
+
+    `transposed`: with the transpose of the table of tokens, which no depth cuts.
+    """
     contraction, output = mesh.axis(weight.rows[0]), mesh.axis(weight.columns[0])
-    depth = mesh.axis("tz")
+    depth = (TransposedTable if transposed else Depth)(mesh.axis("tz"), buffers=buffers)
     match plan.matrix.algorithm:
         case "cannon":
-            return Cannon(output, contraction, buffers=buffers)
+            return Square(Cannon(output, contraction, buffers=buffers), transposed=transposed)
         case "summa":
-            return Summa(output, contraction, buffers=buffers)
+            return Square(Summa(output, contraction, buffers=buffers), transposed=transposed)
         case "agarwal":
             return Agarwal(contraction, output, depth, buffers=buffers)
         case "axonn":

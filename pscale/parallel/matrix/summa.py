@@ -34,15 +34,22 @@ class Summa:
             multiply(first.broadcast(rows_of(a)), second.broadcast(weight.data), rows_of(c))
         return c
 
-    def differentiate(self, dc: Array, a: Array, weight: Param) -> Array:
-        """Return the gradient of `a`: each panel of it is summed where it lies."""
-        da, db = self.buffers.take(a.shape, a.dtype), self.buffers.take(weight.shape, a.dtype)
+    def input_gradient(self, dc: Array, weight: Param) -> Array:
+        """Return this rank's block of `dc @ weight.T`: each panel of it is summed where it lies."""
+        columns = weight.shape[0] * self.down.size // self.across.size
+        da = self.buffers.take((*dc.shape[:-1], columns), dc.dtype)
         for number in range(self.panels):
-            first, second = self._of_a(number), self._of_b(number)
-            first.add_up(rows_of(dc), second.broadcast(weight.data).T, rows_of(da))
-            second.add_up(first.broadcast(rows_of(a)).T, rows_of(dc), db)
-        weight.add_grad(db)
+            panel = self._of_b(number).broadcast(weight.data)
+            self._of_a(number).add_up(rows_of(dc), panel.T, rows_of(da))
         return da
+
+    def add_gradient(self, dc: Array, a: Array, weight: Param) -> None:
+        """Add `a.T @ dc` to the gradient of the weight, panel by panel."""
+        db = self.buffers.take(weight.shape, dc.dtype)
+        for number in range(self.panels):
+            panel = self._of_a(number).broadcast(rows_of(a))
+            self._of_b(number).add_up(panel.T, rows_of(dc), db)
+        weight.add_grad(db)
 
     def _of_a(self, number: int) -> Panel:
         """Return a panel of A, which is of columns."""
