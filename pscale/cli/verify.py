@@ -37,9 +37,9 @@ _HEADING = (
 )
 _OFFLOADED = "file: offloaded bytes read and written by all ranks in a step."
 _SAVED = (
-    f"resumed: weights of runs that go on from the state after {STEPS // 2} steps, the plan from that of one "
-    "rank and one rank from that of the plan; from its own the plan ends with the very same weights. "
-    "file: bytes of a saved state."
+    f"resumed: weights of runs that go on from the state after {STEPS // 2} steps: the plan from its own, "
+    "bit for bit; unless compressed or of 16 bits, also from that of one rank, and one rank from the plan's. "
+    "file: bytes saved, and read by a load."
 )
 _ROUNDED = (
     f"16-bit precision: loss and gradients of the first step, within {ROUNDINGS} roundings; weights: the "
@@ -167,7 +167,7 @@ def totals(verdict: Verdict) -> dict[str, dict[str, int]]:
     """
     found: dict[str, dict[str, int]] = {name: {} for name in _COUNTED}
     for side in ("predicted", "counted"):
-        rows = verdict.get(side, ())
+        rows = [row for row in verdict.get(side, ()) if ": " not in row[1]]  # of steps, not between them
         found["calls"][side] = sum(calls for *_, calls, _ in rows)
         found["bytes"][side] = sum(size for *_, size in rows)
         found["messages"][side] = sum(calls for _, _, verb, calls, _ in rows if verb == "send")

@@ -58,7 +58,8 @@ def test_a_plan_goes_on_from_its_own_state_and_from_that_of_one_rank(plan, dtype
     errors = dict(found["errors"]["resumed"])
     assert errors["same plan"] == 0
     assert len(errors) == (3 if dtype == "float64" else 1)
-    assert {verb for _, verb, _ in found["files"]["counted"]} == {"save"}
+    assert {verb for _, verb, _ in found["files"]["counted"]} == {"save", "load"}
+    assert any(axis.startswith("load: ") for _, axis, *_ in found["counted"])
 
 
 @pytest.mark.parametrize(
