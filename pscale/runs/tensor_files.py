@@ -156,7 +156,7 @@ class TensorFolder:
         left = np.ones(elements.size, np.bool_)
         for piece in self._pieces(name):
             values: Array | None = None
-            for here in _chunks(elements.size):
+            for here in (each for each in _chunks(elements.size) if left[each].any()):
                 at = piece.elements.find(elements.numbers(here))
                 which = np.flatnonzero(at >= 0)
                 if which.size:

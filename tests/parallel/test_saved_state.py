@@ -163,6 +163,12 @@ def test_a_run_with_compression_goes_on_with_the_very_same_numbers(case, plan, b
     assert all(np.array_equal(value, unbroken.tensors[key]) for key, value in weights.items())
 
 
+def test_a_table_that_both_ends_have_saved_is_read_once_by_each(tmp_path):
+    case = on_plan(TIED, Plan())
+    state, [written] = saving(case, Plan(), tmp_path)
+    assert loading(case, 0, state)[1] == written
+
+
 def held_back_in(state):
     there = TensorFolder(state)
     found = {}
