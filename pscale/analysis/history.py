@@ -513,12 +513,12 @@ def _fingerprint(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 # that a machine that drifts is not taken for a program that changes. The launches within runs tell the least
 # that must be left.
 #
-# Binary segmentation proposes (Scott and Knott 1974, https://doi.org/10.2307/2529204): the likeliest place,
-# then those on either side of it. A change holds if the likelihood ratio for it passes a bound, which is set
-# for few false alarms in histories that are judged after each of 40 runs, however large the share that drifts
-# is (benchmarks/history.py); and if hardly any permutation of the same runs shows as much: what is left of
-# them is made independent, permuted with random signs, and made as dependent as before. A change that is not
-# new, and at which nothing else changed, has to be clearer: it was looked for before, and not found.
+# The optimal partition proposes (Jackson et al. 2005, https://doi.org/10.1109/LSP.2001.838216). A change
+# holds if the likelihood ratio for it passes a bound, which is set for few false alarms in histories that are
+# judged after each of 40 runs, however large the share that drifts is (benchmarks/history.py); and if hardly
+# any permutation of the same runs shows as much: what is left of them is made independent, permuted with
+# random signs, and made as dependent as before. A change that is not new, and at which nothing else changed,
+# has to be clearer: it was looked for before, and not found.
 
 Vector = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -533,10 +533,11 @@ _BOUND = 0.45  # logarithm of the likelihood ratio of a change
 _OLD = 3.0  # as much more if the change is not new, and nothing else changed there
 _FASTER = 2.0  # as much more for a faster level: to find one a run later fails no check
 _REACH = 40  # runs on either side of a change that it is judged by
-_HALVES = (_REACH, 20, 10, 5)  # of windows in which changes are looked for
-_DOUBTED = 2.0  # of the evidence of a change that is proposed: beside others it may have more
+_PROPOSED, _MARKED = 4.5, 2.5  # cost of a change in the partition of 40 runs, over the variance of noise
 _DRAWS = (49, 999)  # the first tell what is no change at all
 _SPIKE = 3.0  # deviations by which one run may lie outside both of its neighbours
+_TRIMMED = 0.9
+_OF_TRIMMED = 0.66  # mean of the lower nine tenths of squares of normal values
 _TINY = 1e-12  # of a sum of squares: what a change cannot explain is at least that
 _LEAST_VARIANCE = 1e-8  # of a run: times are not known better than to 0.01 %
 
@@ -585,7 +586,10 @@ def level_changes(series: Series, marks: Sequence[int] = ()) -> list[Change]:
     known, inside = _tamed(series), _inside(series, marks)
     if len(known.values) < FEWEST:
         return []
-    return _certain(known, sorted(_proposed(known, 0, len(known.values), inside)), inside)
+    found = _certain(known, _partition(known, inside), inside)
+    places = [change.at for change in found]
+    more = _likeliest(known, places[-1] if places else 0, inside)
+    return _certain(known, [*places, *more], inside) or found if more else found
 
 
 def level_changes_at(series: Series, marks: Sequence[int]) -> list[Change]:
@@ -644,20 +648,14 @@ def _judged(series: Series, before: int, at: int, after: int, marks: Sequence[in
     )
 
 
-def _proposed(series: Series, start: int, stop: int, marks: Sequence[int]) -> Iterator[int]:
-    """Yield the place with most evidence in a window between two others, then those on either side of it."""
-    most, at = -_DOUBTED, 0
-    for half in _HALVES:
-        for first in range(start, max(start + 1, stop - half), half):
-            last = min(stop, first + 2 * half)
-            if last - first >= 2 * LEAST:
-                evidence = _evidence(series.part(first, last), _asked(series, first, last, marks))
-                place = int(evidence.argmax())
-                most, at = max((most, at), (float(evidence[place]), first + LEAST + place))
-    if at:
-        yield at
-        yield from _proposed(series, start, at, marks)
-        yield from _proposed(series, at, stop, marks)
+def _likeliest(series: Series, start: int, marks: Sequence[int]) -> list[int]:
+    """Return the place with most evidence of a change after the last known one, if there is any."""
+    start, stop = max(start, len(series.values) - 2 * _REACH), len(series.values)
+    if stop - start < 2 * LEAST:
+        return []
+    evidence = _evidence(series.part(start, stop), _asked(series, start, stop, marks))
+    place = int(evidence.argmax())
+    return [start + LEAST + place] if evidence[place] > 0 else []
 
 
 def _asked(series: Series, start: int, stop: int, marks: Sequence[int]) -> Vector:
@@ -690,6 +688,38 @@ def _without_spikes(values: Vector) -> Vector:
     elif kept[-2] != values[-2]:
         kept[-1] = values[-1]
     return kept
+
+
+def _partition(series: Series, marks: Sequence[int]) -> list[int]:
+    """Return where levels begin in the partition that costs least."""
+    values, count = series.values - series.values.mean(), len(series.values)
+    squares = np.diff(values) ** 2
+    apart = float(np.sort(squares)[: max(1, int(_TRIMMED * len(squares)))].mean()) / _OF_TRIMMED
+    own = series.variance if series.degrees.any() else apart / 2
+    drift = max(0.0, apart - 2 * own)
+    cost = np.full(count + 1, _PROPOSED + 2 * max(0.0, math.log(count / _REACH)))
+    cost[list(marks)] = _MARKED
+    cost *= max(own + 3 * drift, _LEAST_VARIANCE)
+    sums, powers = (np.concatenate([[0.0], np.cumsum(each)]) for each in (values, values**2))
+    lengths = np.arange(count, 0.0, -1.0)  # of what begins at each place and ends at the last
+    best, begins = np.full(count + 1, np.inf), np.zeros(count + 1, np.int64)
+    best[0] = -cost[0]
+    head, room = best + cost - powers, np.empty(count)
+    for stop in range(LEAST, count + 1):
+        last = stop - LEAST + 1
+        total = np.subtract(sums[:last], sums[stop], room[:last])  # in place: a long history has many
+        total *= total
+        total /= lengths[count - stop : count - stop + last]
+        np.subtract(head[:last], total, total)
+        begins[stop] = place = int(total.argmin())
+        best[stop] = total[place] + powers[stop]
+        head[stop] = best[stop] + cost[stop] - powers[stop]
+    found = []
+    stop = int(begins[count])
+    while stop > 0:
+        found.append(stop)
+        stop = int(begins[stop])
+    return found[::-1]
 
 
 @dataclass(frozen=True, kw_only=True)

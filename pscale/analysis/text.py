@@ -104,19 +104,10 @@ def duration_interval(value: Estimate | None, count: int = 4) -> str:
     return _bounds(value, lambda low, high: f"{number(low * factor, count)}–{number(high * factor, count)}")
 
 
-def percent_interval(value: Estimate | None) -> str:
-    """Return the bounds of a fraction in percent."""
-    return _bounds(value, lambda low, high: f"{100 * low:.1f}–{high:.1%}")
-
-
-def ratio_interval(value: Estimate | None) -> str:
-    """Return the bounds of a ratio."""
-    return _bounds(value, lambda low, high: f"{number_3(low)}–{number_3(high)}")
-
-
-def number_interval(value: Estimate | None) -> str:
-    """Return the bounds of a number."""
-    return _bounds(value, lambda low, high: f"{number(low)}–{number(high)}")
+# The bounds of a fraction in percent, of a ratio, and of a number.
+percent_interval = partial(_bounds, write=lambda low, high: f"{100 * low:.1f}–{high:.1%}")
+ratio_interval = partial(_bounds, write=lambda low, high: f"{number_3(low)}–{number_3(high)}")
+number_interval = partial(_bounds, write=lambda low, high: f"{number(low)}–{number(high)}")
 
 
 def change_interval(value: Estimate | None) -> str:
