@@ -119,7 +119,7 @@ def failure_of(case: Case, ranks: WarmRanks, folder: Path) -> str:
     if not result["verified"]["passed"]:
         serial = trained(on_one_rank(proved), SelfMesh(), Recorder([]), folder)
         return reason(result["verified"]) if np.isfinite(serial.losses).all() else ""
-    if not is_16_bit(case.model.dtype):
+    if not is_16_bit(case.model.dtype) or case.model.kind == "collectives":  # which has no loss
         return ""
     train = replace(
         proved.train, warmup=min(case.train.warmup, 1), lr_scaling="none", lr=min(case.train.lr, 1e-3)
