@@ -23,7 +23,7 @@ from pathlib import Path
 
 import psutil
 
-from pscale.launch.journal import Journal
+from pscale.runs.journal import Journal
 from pscale.runs.run_events import Ended, Launched
 from pscale.runs.store import read_table
 

@@ -503,7 +503,7 @@ def advice(lab: Lab) -> dict[str, Any]:
     text = strategies(ADVISED, steps=steps, repeats=repeats)
     profile = Profile.of_run(lab.run(text), lab.run(BARE))
     suite = load_suite(lab.written(text))
-    work = replace(work_of(suite, 2, inspect().names(), None), scaling="throughput", base=False)
+    work = replace(work_of(suite, 2, inspect().names())[1], scaling="throughput", base=False)
     every = derived(suite, "plans", "Every plan on two ranks", list(plans(work)))
     predictions = {case.label: predict(case, profile) for case in lab.cases(every)}
     frozen = {"plans": lab.freeze("advice", predictions)}

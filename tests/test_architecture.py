@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -129,6 +131,21 @@ def test_imports_follow_the_arrows_of_the_architecture(path):
 
 def test_every_module_is_in_a_package():
     assert {path.stem for path in PACKAGE.glob("*.py")} == LOOSE
+
+
+@pytest.mark.parametrize(
+    "path", sorted((PACKAGE.parent / "benchmarks").glob("*.py")), ids=lambda path: path.name
+)
+def test_what_a_benchmark_imports_is_there(path):
+    ours = [
+        node
+        for node in nodes(path)
+        if isinstance(node, ast.ImportFrom) and f"{node.module}".partition(".")[0] == "pscale"
+    ]
+    for node in ours:
+        module = import_module(node.module)
+        for name in node.names:
+            assert hasattr(module, name.name) or find_spec(f"{node.module}.{name.name}"), ast.unparse(node)
 
 
 def test_only_one_module_knows_mpi():

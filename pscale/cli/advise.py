@@ -65,7 +65,7 @@ def advise(options: Advise) -> None:
     run = load(run_folder(options.profiled, options.reports))
     suite, _, target = load_suite(options.suite, options)
     machine, name = target.machine, f"{suite.name}-advice"
-    work = work_of(suite, options.ranks, machine.names(), options.only)
+    suite, work = work_of(suite, options.ranks, machine.names(), options.only)
     work = replace(work, suite=name, scaling="throughput", ranks=options.ranks, base=False)
     limit_bytes = _limit(options, work, machine)
     if options.any_machine and options.measure:

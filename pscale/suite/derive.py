@@ -24,11 +24,13 @@ MOST_THREADS = 256  # of a rank; only whether cores suffice depends on it
 _MICRO_BATCHES = "train.micro_batches"  # beside the fields of a plan what says how work is divided
 
 
-def work_of(suite: Suite, ranks: int, machine: Mapping[str, float], only: str | None = None) -> Case:
-    """Return the work of a suite on so many ranks, with the batch that all of them share.
+def work_of(
+    suite: Suite, ranks: int, machine: Mapping[str, float], only: str | None = None
+) -> tuple[Suite, Case]:
+    """Return a suite without its sweep, and its work on so many ranks, with the batch that all of them share.
 
-    What the sweep says of ranks and plans is left out; `only` chooses where it varies something else. Raises
-    UsageError where that leaves several works.
+    What the sweep says of ranks and plans is left out; `only` chooses where it varies something else, and the
+    suite that is returned has what it sets. Raises UsageError where that leaves several works.
     """
     sweep = _of_work(suite.values.get("sweep") or {})
     drafts = drafts_of(replace(suite, values={**suite.values, "ranks": ranks, "sweep": sweep}), machine)
@@ -42,7 +44,10 @@ def work_of(suite: Suite, ranks: int, machine: Mapping[str, float], only: str | 
             f"{suite.file}: the sweep varies {field}, which makes {len(chosen)} works of it; choose one: "
             f"--only '{name} == {json.dumps(value)}'"
         )
-    return chosen[0].case
+    settings = [f"{each.field}={json.dumps(chosen[0].value(each.field))}" for each in chosen[0].point]
+    values = {name: value for name, value in suite.values.items() if name != "sweep"}
+    document = Document(values=values, places=suite.places)
+    return load_suite(document, settings, folder=suite.folder), chosen[0].case
 
 
 def resized(resolved: Mapping[str, Any], measured: Collection[int], ranks: int) -> tuple[Case, ...]:

@@ -1,5 +1,6 @@
 """Every plan is found, every plan that is found runs, and the fastest are found without predicting all."""
 
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -48,7 +49,7 @@ def divided(case):
 
 def test_every_plan_of_the_suite_of_strategies_is_found():
     cases = expand(suite("strategies"), MACHINE).cases
-    work = work_of(suite("strategies"), 4, MACHINE)
+    _, work = work_of(suite("strategies"), 4, MACHINE)
     assert {divided(case) for case in cases} <= {divided(case) for case in plans(work)}
 
 
@@ -70,7 +71,7 @@ def test_plans_of_every_axis_are_found_and_all_have_the_ranks_and_the_batch():
 
 @pytest.mark.parametrize("name", ["strategies", "weak", "linear", "block", "matrix"])
 def test_a_suite_of_any_hundred_plans_has_these_cases_and_its_lines_make_each(name, tmp_path):
-    work = work_of(suite(name), 8, MACHINE)
+    _, work = work_of(suite(name), 8, MACHINE)
     found = list(plans(replace(work, scaling="throughput")))
     some = random.Random(1).sample(found, min(100, len(found)))
     file = tmp_path / "suite.yaml"
@@ -88,7 +89,22 @@ def test_a_suite_of_any_hundred_plans_has_these_cases_and_its_lines_make_each(na
 def test_a_sweep_of_other_fields_is_no_one_work_until_one_is_chosen():
     with pytest.raises(UsageError, match=r"--only 'batch == 2'"):
         work_of(suite("crossing"), 2, MACHINE)
-    assert work_of(suite("crossing"), 2, MACHINE, only="batch == 4").train.batch == 4
+    assert work_of(suite("crossing"), 2, MACHINE, only="batch == 4")[1].train.batch == 4
+
+
+def test_the_suite_of_the_best_plans_measures_the_work_that_was_chosen_from_the_sweep(tmp_path):
+    swept = {"model.width": [64, 128], "data.hints.cb_nodes": [1], "train.lr": [0.1, 0.2]}
+    file, out = tmp_path / "swept.yaml", tmp_path / "advice.yaml"
+    file.write_text(
+        "name: swept\nscaling: throughput\nranks: 2\nplan: {dp: rest}\ntrain: {batch: 8}\n"
+        "model: {kind: gpt, layers: 2, width: 32, heads: 4, sequence: 64, vocabulary: 256}\n"
+        f"data: {{kind: text, source: python-stdlib, loading: mpi-io}}\nsweep: {json.dumps(swept)}\n"
+    )
+    chosen, work = work_of(load_suite(file), 2, MACHINE, "model.width == 128 and train.lr == 0.2")
+    assert (work.model.width, work.train.lr, work.data.hints) == (128, 0.2, {"cb_nodes": "1"})
+    out.write_text(derived(chosen, "advice", "Advice", [work]))
+    (case,) = expand(load_suite(out), MACHINE).cases
+    assert case.id == work.id
 
 
 @pytest.mark.slow
