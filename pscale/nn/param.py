@@ -56,11 +56,19 @@ class Cut:
     @property
     def dims(self) -> tuple[tuple[int, int, int], ...]:
         """Return start, count and stride of every dim of this rank's part, in elements of the whole."""
-        index = self.index(self.rank)
-        slices = (*index, *(slice(None) for _ in self.view[len(index) :]))
-        ranges = [range(size)[part] for part, size in zip(slices, self.view, strict=True)]
         strides = [math.prod(self.view[dim + 1 :]) for dim in range(len(self.view))]
+        ranges = self._ranges(self.rank)
         return tuple((each.start, len(each), stride) for each, stride in zip(ranges, strides, strict=True))
+
+    @property
+    def before(self) -> int:
+        """Return how many elements the ranks before this one hold."""
+        return sum(math.prod(map(len, self._ranges(rank))) for rank in range(self.rank))
+
+    def _ranges(self, rank: int) -> list[range]:
+        index = self.index(rank)
+        slices = (*index, *(slice(None) for _ in self.view[len(index) :]))
+        return [range(size)[part] for part, size in zip(slices, self.view, strict=True)]
 
 
 def share(total: int, parts: int, part: int) -> slice:

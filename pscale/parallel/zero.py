@@ -179,8 +179,7 @@ class ParameterGroup:
             box = box._replace(dims=((replicas.rank, 1, math.prod(param.whole)), *box.dims))
             yield Held(Tensor(f"{key}held_back", box, memory.reshape(-1)), *self._copies[2])
             if factor is not None:
-                part, size = param.cut.rank if param.cut else 0, factor.size
-                box = Elements(((part, 1, size), (0, size, 1)), 0, size)
+                box = Elements(((_factor_start(param, factor.size), factor.size, 1),), 0, factor.size)
                 yield Held(Tensor(f"{key}factor", box, factor.reshape(-1)), *self._copies[1])
 
     def gradients(self, tie: Callable[[Sequence[Array]], None]) -> Iterator[tuple[Piece, Array]]:
@@ -200,6 +199,19 @@ class ParameterGroup:
     def ends(self, piece: Piece, memory: Array) -> Sequence[Array]:
         """Return the parts of `memory` that are of the ends of a table which this rank has, one or two."""
         return np.split(memory, len(piece.unit.params)) if self._group.tied else ()
+
+
+def _factor_start(param: Param, size: int) -> int:
+    """Return where the factor of a part, of so many numbers, begins behind those of the parts before it.
+
+    Parts that have some of the columns need not have the same number of them.
+    """
+    if param.cut is None:
+        return 0
+    columns = param.shape[-1]
+    if columns == param.whole[-1]:
+        return param.cut.rank * size
+    return param.cut.before * columns // param.size * (size // columns)
 
 
 def _copy(mesh: Mesh, different: Set[str]) -> tuple[int, int]:

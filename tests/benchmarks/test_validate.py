@@ -149,17 +149,20 @@ def test_shapes_are_judged_by_how_far_their_work_is_from_what_was_traced():
         {"case": f"{kind}: batch × 4", "error": error, "far": far, "holds": far > 2}
         for kind, error, far in (("dense", 0.1, 2.0), ("tp", -0.2, 4.0), ("pp", 0.9, 16.0))
     ]
-    probed = [{**row, "error": row["error"] / 10, "holds": True} for row in rows[:2]]
-    content = {"cases": rows, "probed": probed, "pace": {"dense": 0.9, "tp": 1.25}}
+    probed = [{**row, "error": row["error"] / 10, "holds": True} for row in rows]
+    content = {"cases": rows, "probed": probed, "pace": {"dense": 0.9, "tp": 1.25, "pp": 1.0}}
     near, beyond, goal, probes, pace = validate._by_distance(content)
     assert near == "within 4 times the FLOPs 15.0% on average (goal 10%)"
     assert (beyond, goal) == ("beyond 90.0%", "goal of the intervals 90% to 98%")
     assert probes == (
-        "with `--probe` 1.5% on average (goal 2%), 2.0% at most (goal 6%), 2 of 2 in their intervals"
+        "with `--probe` 4.0% on average (goal 2%), 9.0% at most (goal 6%), 3 of 3 in their intervals"
     )
-    assert pace == "what was traced took 0.90 to 1.25 times as long when measured again"
+    assert pace == (
+        "what was traced took 11.7% more or less when measured again; net of that errors are 30.3% on "
+        "average, 13.5% with `--probe`"
+    )
     assert validate.by_change(content).splitlines() == [
         "| larger | dense | tp | pp |",
         "|---|---|---|---|",
-        "| batch × 4 | **+10%** · +1% | -20% · -2% | +90% |",
+        "| batch × 4 | **+10%** · +1% | -20% · -2% | +90% · +9% |",
     ]

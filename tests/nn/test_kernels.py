@@ -1,6 +1,7 @@
 """The fused kernels against those in NumPy, which define what is computed."""
 
 import os
+import weakref
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -45,6 +46,37 @@ def test_a_library_that_was_built_from_other_sources_is_not_called(monkeypatch):
         assert "other sources" in fused.obstacle()
     finally:
         fused._loaded.cache_clear()
+
+
+def test_memory_that_a_function_in_c_is_given_stays_until_it_returns(monkeypatch):
+    kernels = fused_kernels(2)
+    told, function, given, gone = fused.data, kernels.function, [], {}
+
+    def data(*arrays):
+        given.extend(map(weakref.ref, arrays))
+        return told(*arrays)
+
+    def watched(name, x):
+        def call(*arguments):
+            gone[name] = [reference() is None for reference in given]
+            given.clear()
+            return function(name, x)(*arguments)
+
+        return call
+
+    monkeypatch.setattr(fused, "data", data)
+    monkeypatch.setattr(kernels, "function", watched)
+    y, rows = np.ones((6, WIDTH)), np.zeros(6, np.int64)
+    kernels.cross_entropy(y, rows, 1.0)
+    kernels.square_norm(y.ravel())
+    kernels.square_sums(y, np.empty(6), np.empty(WIDTH))
+    kernels.add_to_rows(np.zeros((3, WIDTH)), rows, y)
+    assert gone == {
+        "cross_entropy": [False] * 3,
+        "square_norm": [False] * 2,
+        "square_sums": [False] * 4,
+        "add_to_rows": [False] * 3,
+    }
 
 
 MATRICES = {

@@ -143,11 +143,13 @@ def test_a_run_in_16_bits_goes_on_with_the_very_same_numbers(plan, tmp_path):
     assert np.array_equal(losses, np.sum(unbroken, axis=0))
 
 
+UNEVEN = replace(TEXT, model=replace(TEXT.model, vocabulary=257))  # of which one rank has a column more
 COMPRESSED = [
     (TEXT, Plan(dp=2, tp=2, sp=True, compression="sign")),
     (TEXT, Plan(dp=2, pp=2, tp=2, compression="powersgd")),
     (TIED, Plan(dp=2, pp=2, compression="topk")),
     (TIED, Plan(cp=2, compression="powersgd")),
+    (UNEVEN, Plan(dp=2, tp=2, compression="powersgd")),
     (MOE, Plan(ep=2, dp=2, compression="int8")),
 ]
 

@@ -99,7 +99,7 @@ class FusedUpdates(Updates):
 
 
 def data(*arrays: Array | None) -> list[ctypes.c_void_p]:
-    """Return where arrays lie; nowhere for None."""
+    """Return where arrays lie; nowhere for None. They have to live until the call that uses it is over."""
     for x in arrays:
         assert x is None or x.flags.c_contiguous
     return [ctypes.c_void_p(None if x is None else address(x)) for x in arrays]
@@ -165,7 +165,8 @@ class FusedKernels(FusedUpdates, Kernels):
 
     def cross_entropy(self, y: Array, targets: Array, weight: float) -> float:
         """Find a row in cache after its maximum, and after its sum."""
-        arrays = data(y, targets, np.empty(self.threads))
+        partial = np.empty(self.threads)
+        arrays = data(y, targets, partial)
         result: float = self.function("cross_entropy", y)(*arrays, *sizes(*y.shape), ctypes.c_double(weight))
         return result
 
