@@ -35,6 +35,7 @@ from pscale.worker.routing_replay import RoutingRecord, RoutingReplay
 _EVALUATION, _LOADING = "evaluation: ", "load: "  # before the axes of their calls
 _NUMBERS = {_EVALUATION: 1 << 30, _LOADING: 1 << 31}  # as of steps
 _STATE = "state"  # folder of saved states
+_ONE = "one"  # folder of the serial program: its state may have the name of the other
 EPS = float(np.finfo(np.float64).eps)  # twice the most by which rounding changes a number
 
 Array = NDArray[np.floating]
@@ -86,7 +87,7 @@ def verify(spec: JobSpec, mesh: Mesh, recorder: Recorder) -> None:
         return
     whole = on_one_rank(case)
     replay = RoutingReplay(record, whole, SelfMesh()) if record else None
-    serial = trained(whole, SelfMesh(), Recorder([]), spec.folder, replay or free_routing)
+    serial = trained(whole, SelfMesh(), Recorder([]), spec.folder / _ONE, replay or free_routing)
     weights = [part for rank, *_ in everyone for part in rank.weights]
     diverges = rounds or case.plan.compression != "none"  # programs differ once the first step is done
     compared = slice(1) if diverges else slice(None)
@@ -142,7 +143,7 @@ def _resumed(
     same = all(
         np.array_equal(*pair) for pair in zip(_values(weights), _values(parallel.weights), strict=True)
     )
-    by_one = folder / "one"
+    by_one = folder / _ONE
     if mesh.world.rank == 0:
         trained(on_one_rank(case), SelfMesh(), Recorder([]), by_one)
     mesh.world.barrier()
