@@ -9,7 +9,7 @@
 # make bench     compare pscale with PyTorch, MPI and bare loops, and with the kept figures (25 minutes)
 # make wheel     build the sdist and the wheel, into dist
 # make manual    write docs/cli.md, the man page, tables of docs and suite.schema.json again, from the declarations
-# make validate  predict, write it down, measure: how far predictions hold (an hour, idle, networks need root; QUICK=1: 10 minutes)
+# make validate  predict, write it down, measure: how far predictions hold (two hours, idle, networks need root; QUICK=1: 20 minutes)
 # make check     ruff, mypy, the import rules and the tests of make test
 #
 # Needs Python >= 3.11, make and a package index: no root, no compiler, no MPI of the system.
@@ -97,6 +97,7 @@ gallery: .venv/installed
 	$(BIN)/pscale run suites/time_to_loss.yaml --reports build/gallery
 	! $(BIN)/pscale run suites/endings.yaml --reports build/gallery  # has launches that fail on purpose
 	rm -f build/gallery/*/*/data/events-*-[1-9].parquet  # large; timelines use the first launch only
+	rm -f build/gallery/time_to_loss/*/data/events-*.parquet  # of many cases, whose time lines are not what it is about
 	rm -rf build/gallery/*/*/cases build/gallery/*/*/lock $(GALLERY:%=reports/gallery/%)
 	for suite in $(GALLERY); do mv build/gallery/$$suite/* reports/gallery/$$suite || exit; done
 

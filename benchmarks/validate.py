@@ -702,7 +702,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help=", ".join(EXPERIMENTS))
-    parser.add_argument("--quick", action="store_true", help="smaller: about ten minutes for all")
+    parser.add_argument("--quick", action="store_true", help="smaller: about twenty minutes for all")
     parser.add_argument("--json", type=Path, help="folder of the figures")
     parser.add_argument("--keep", type=Path, help="keep suites, runs and predictions in this folder")
     asked = parser.parse_args()

@@ -95,20 +95,21 @@ def report(options: Report) -> None:
     evidence = options.evidence or options.target is not None or options.units is not None
     formats = [str(name) for name in options.figure_format or ()] if options.figures else None
     leaves_files = options.as_format == "terminal" and options.style == "screen"
-    page = ("evidence.html" if evidence else "report.html") if options.as_format == "html" else "."
-    others = options.what_if or options.predict or bare or options.target is not None or options.units
-    left = page != "." or (leaves_files and not evidence)
-    sources = Sources.of(paths[0], formats) if left and len(paths) == 1 and not others else None
+    html, others = options.as_format == "html", options.what_if or options.predict or bare
+    page = "evidence.html" if evidence else "report.html" if html else "."
+    usual = not others and options.target is None and options.units is None
+    sources = Sources.of(paths[0], formats) if (html or leaves_files) and len(paths) == 1 and usual else None
     told = sources.drawn(page) if sources is not None else None
-    if told is not None and page != ".":
+    if told is not None and html:
         tell(str(paths[0] / page))
         return
-    if told is not None and not (full or plot):
+    if told is not None and not (full or plot or evidence):
         from pscale.cli.console import new_console
         from pscale.report.brief import print_answers
 
         print_answers([told], new_console(highlight=False), full=hint)
         return
+    sources = None if evidence and told is None else sources  # a page of a training has none as a rule
     drawn = told is not None
     draws = leaves_files and options.figures and not drawn and is_worthwhile()
     with Drawer() if draws else nullcontext() as drawer:  # it starts while this process does

@@ -17,7 +17,6 @@ from pscale.cli.console import new_console
 from pscale.cli.drawer import Drawer, is_worthwhile
 from pscale.errors import FAILED, INTERRUPTED, PscaleError, UsageError, writing
 from pscale.launch import isolated_process
-from pscale.report.blocks import Topic
 from pscale.report.brief import FULL, Answer, Sources, card, print_answers
 from pscale.report.exports import render_json, write_csv
 from pscale.report.figure_style import STYLES
@@ -110,7 +109,7 @@ def report(
             topics = [name for name, wanted in asked.items() if wanted]
             _report(findings, pictures, drawer, topics=None if full else topics)
             if proposal and pictures.style == "screen" and pictures.formats is not None:
-                _tell(_published(findings, "publication", PRINTED, (EVIDENCE,)))
+                _tell([Path(findings.path) / "figures" / "publication" / "evidence.pdf"])
 
 
 def _report(
@@ -188,12 +187,10 @@ def _written(findings: Findings, folder: Path, pictures: Pictures, drawer: Drawe
     return _published(findings, pictures.style, pictures.formats or PRINTED)
 
 
-def _published(
-    findings: Findings, style: str, formats: Sequence[str], topics: Sequence[Topic] = TOPICS
-) -> list[Path]:
+def _published(findings: Findings, style: str, formats: Sequence[str]) -> list[Path]:
     folder = Path(findings.path)
     with _writing(folder):
-        drawn = draw_figures(findings, STYLES[style], topics)
+        drawn = draw_figures(findings, STYLES[style])
         return write_figures(drawn, folder / "figures" / style, formats, STYLES[style])
 
 

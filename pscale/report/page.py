@@ -38,6 +38,7 @@ from pscale.report.figure_style import (
     KINDS,
     MAP,
     SCREEN,
+    STYLES,
     FigureStyle,
     Vector,
     of_phases,
@@ -310,9 +311,17 @@ def write_all(
 
 
 def draw_all(findings: Findings, folder: Path, formats: Sequence[str]) -> Drawn:
-    """Write every figure that the run has data for into `folder`; none without `formats`."""
+    """Write every figure that the run has data for into `folder`, that of evidence also for publication.
+
+    Without `formats` it draws none.
+    """
     drawn = draw_figures(findings) if formats else {}
-    return write_figures(drawn, folder, formats) if drawn else [], inline_figures(drawn)
+    files = write_figures(drawn, folder, formats) if drawn else []
+    if EVIDENCE.name in drawn:
+        style = STYLES["publication"]
+        printed = draw_figures(findings, style, (EVIDENCE,))
+        files += write_figures(printed, folder / "publication", PRINTED, style)
+    return files, inline_figures(drawn)
 
 
 def write_page(

@@ -65,3 +65,13 @@ def test_the_report_on_pipelines_names_no_straggler_for_the_bubble():
     summary, factors = shown("pipeline")
     assert min(each["serialisation"] for each in factors) < 0.9, "there is a bubble"
     assert summary.rows("stragglers") == []
+
+
+def test_the_report_on_time_to_loss_says_from_which_batch_on_a_second_rank_does_not_pay():
+    rows = Findings(load(GALLERY / "time_to_loss")).rows("time_to_loss")
+    assert {row.seeds for row in rows} == {8}
+    assert {row.batch: row.answer for row in rows if row.ranks == 2} == {
+        8: "undecided",
+        16: "undecided",
+        32: "slower",
+    }

@@ -274,8 +274,9 @@ def _late_ranks(findings: Findings) -> Iterator[Table]:
         Column(text.WAIT_OR_TRANSFER, text.duration, get=lambda rank: rank.wait_or_transfer_s or None),
         Column("unaccounted", text.percent_2, wide=True, get="unaccounted"),
     )
-    largest = ([row.case for row in rows if row.case in of_case][-1:] for rows in findings.series.values())
-    slowest = [row for cases in largest for case in cases for row in of_case[case]]
+    series = ([row.case for row in rows if row.case in of_case][-1:] for rows in findings.series.values())
+    largest = [case for cases in series for case in cases]
+    slowest = [row for case in largest for row in of_case[case]]
     yield from listed("Slowest ranks (per step)", slowest, columns, filled=True)
 
     def late_steps(each: Row) -> Written:
@@ -283,7 +284,11 @@ def _late_ranks(findings: Findings) -> Iterator[Table]:
 
     yield from listed(
         "Ranks that the others wait for",
-        findings.rows("stragglers")[:_LATE],
+        sorted(findings.rows("stragglers"), key=lambda each: each.case not in largest)[
+            : max(
+                _LATE, len(largest)
+            )  # of the largest of each series something is said above
+        ],
         (
             *(*columns[:3], Column("of the step", get="step_share"), Column("of all wait", get="wait_share")),
             Column("late in", str, get=late_steps),
