@@ -21,9 +21,8 @@ from typing import Any, Protocol
 _BUSY = 2
 _LEAST_NS = 1_000  # where a clock is too coarse to tell
 _MOST_QUESTIONS = 100
-_ASKED_AWAKE = (
-    4  # times that a look asks until nothing moves: an answer takes microseconds, to sleep a thousand
-)
+# Times that a look asks until nothing moves: an answer takes microseconds, to sleep a thousand.
+_ASKED_AWAKE = 4
 
 
 class Recorder(Protocol):
