@@ -53,23 +53,12 @@ class ScoreDropout:
     rate: float
     site: int
     draws: Draws
-    first: int
-    heads: int
+    first: int = 0
+    heads: int = 1
     offset: int = 0
 
-    def of(self, number: int, sequences: int, heads: int, queries: Array, keys: Array) -> DroppedScores:
-        """Return what is dropped of query `number` of each head of keys, between tokens at such positions."""
-        draws = self.draws
-        first = draws.first + self.offset * sequences
-        return DroppedScores(
-            rate=self.rate,
-            site=self.site,
-            key=(draws.seed, draws.step),
-            sequences=np.arange(first, first + sequences),
-            heads=np.arange(self.first, self.first + heads) + number * self.heads,
-            queries=queries,
-            keys=keys,
-        )
+
+NO_DROPOUT = ScoreDropout(rate=0.0, site=0, draws=Draws())
 
 
 class Attention:
@@ -91,7 +80,7 @@ class Attention:
         *,
         keeps_scores: bool,
         buffers: Buffers,
-        dropout: ScoreDropout | None = None,
+        dropout: ScoreDropout = NO_DROPOUT,
     ):
         self.heads, self.queries, self.keeps_scores, self.buffers = heads, queries, keeps_scores, buffers
         self.dropout = dropout
@@ -115,16 +104,24 @@ class Attention:
 class Between(NamedTuple):
     """What is dropped, if anything, between queries and keys at some positions."""
 
-    dropout: ScoreDropout | None
+    dropout: ScoreDropout
     queries: Array
     keys: Array
 
     def of(self, block: AttentionBlock, number: int, q: Array) -> DroppedScores | None:
         """Return what is dropped in a block of query `number` of each head, `q` (B, H, queries, width)."""
-        if self.dropout is None or self.dropout.draws.paused:
+        of, draws, (B, heads) = self.dropout, self.dropout.draws, q.shape[:2]
+        if not of.rate or draws.paused:
             return None
-        B, heads = q.shape[:2]
-        return self.dropout.of(number, B, heads, self.queries[block.queries], self.keys[block.keys])
+        return DroppedScores(
+            rate=of.rate,
+            site=of.site,
+            key=(draws.seed, draws.step),
+            sequences=np.arange(B) + draws.first + of.offset * B,
+            heads=np.arange(heads) + of.first + number * of.heads,
+            queries=self.queries[block.queries],
+            keys=self.keys[block.keys],
+        )
 
 
 _POSITIONS = 1024  # whose angles are computed at once

@@ -23,18 +23,27 @@ def product(x: Array, weight: Array, buffers: Buffers, progress: Progress | None
 
 
 class Linear:
-    """x @ weight + bias: (..., inputs) to (..., outputs)."""
+    """x @ weight + bias: (..., inputs) to (..., outputs).
 
-    def __init__(self, weight: Param, bias: Param | None = None, *, buffers: Buffers):
-        self.weight, self.bias, self.buffers = weight, bias, buffers
+    `transposed`: x @ weight.T, for a table of tokens (Press and Wolf, 2017).
+    """
+
+    def __init__(
+        self, weight: Param, bias: Param | None = None, *, transposed: bool = False, buffers: Buffers
+    ):
+        self.weight, self.bias, self.transposed, self.buffers = weight, bias, transposed, buffers
         self.params: Sequence[Param] = (weight,) if bias is None else (weight, bias)
 
     def forward(self, x: Array) -> tuple[Array, Array]:
         """Return the product; keeps the input."""
-        y = product(x, self.weight.data, self.buffers)
+        y = self.multiply(x)
         if self.bias is not None:
             kernels.current().add(rows_of(y), None, self.bias.data, rows_of(y))
         return y, x
+
+    def multiply(self, x: Array) -> Array:
+        """Return the product alone."""
+        return product(x, self._factor, self.buffers)
 
     def remember(self, x: Array) -> Array:
         """Return the input."""
@@ -48,32 +57,18 @@ class Linear:
 
     def input_gradient(self, dy: Array, progress: Progress | None = None) -> Array:
         """Return dy @ weight.T."""
-        return product(dy, self.weight.data.T, self.buffers, progress)
+        return product(dy, self._factor.T, self.buffers, progress)
 
     def add_gradients(self, dy: Array, x: Array, progress: Progress | None = None) -> None:
         """Add to the gradients of weight and bias."""
-        self.weight.add_product(rows_of(x).T, rows_of(dy), progress)
+        a, b = (dy, x) if self.transposed else (x, dy)
+        self.weight.add_product(rows_of(a).T, rows_of(b), progress)
         if self.bias is not None:
             self.bias.add_column_sums(rows_of(dy))
 
-
-class TransposedLinear(Linear):
-    """x @ weight.T: (..., features) to (..., tokens), for a table of tokens (Press and Wolf, 2017)."""
-
-    def __init__(self, weight: Param, *, buffers: Buffers):
-        super().__init__(weight, buffers=buffers)
-
-    def forward(self, x: Array) -> tuple[Array, Array]:
-        """Return the product; keeps the input."""
-        return product(x, self.weight.data.T, self.buffers), x
-
-    def input_gradient(self, dy: Array, progress: Progress | None = None) -> Array:
-        """Return dy @ weight."""
-        return product(dy, self.weight.data, self.buffers, progress)
-
-    def add_gradients(self, dy: Array, x: Array, progress: Progress | None = None) -> None:
-        """Add to the gradient of the table."""
-        self.weight.add_product(rows_of(dy).T, rows_of(x), progress)
+    @property
+    def _factor(self) -> Array:
+        return self.weight.data.T if self.transposed else self.weight.data
 
 
 class BiasGelu:

@@ -13,22 +13,19 @@ choose each expert.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pscale.config import Model, Plan
-from pscale.config.axes import SEQUENCE_AXES, TOKEN_AXES
+from pscale.config.axes import SEQUENCE_AXES
 from pscale.mesh.axis import Array, Axis
 from pscale.nn.buffers import Buffers
 from pscale.nn.layer import Layer
-from pscale.nn.param import Cut, Param, share
+from pscale.nn.param import Param
 from pscale.nn.routing import ExpertPositions
 from pscale.parallel.context.form import layout_of
 from pscale.parallel.context.layout import runs_of
-
-SYNC = tuple(axis for axis in TOKEN_AXES if axis != "ep")  # of gradients of experts
 
 
 class Exchange:
@@ -79,23 +76,6 @@ class Exchange:
             return x.reshape(second, first, *rest)
         self.axis.copy(x.swapaxes(0, 1), out.reshape(second, first, *rest))
         return out.reshape(second, first, *rest)
-
-
-def cut(whole: tuple[int, ...], axis: Axis) -> Cut | None:
-    """Return which of the experts, the first dim of a parameter, this rank of `axis` has."""
-    if axis.size == 1:
-        return None
-    return Cut(
-        whole=whole,
-        view=whole,
-        index=partial(_index, whole[0], axis.size),
-        rank=axis.rank,
-        axes=("ep",),
-    )
-
-
-def _index(experts: int, parts: int, rank: int) -> tuple[slice, ...]:
-    return (share(experts, parts, rank),)
 
 
 _NUMBER = np.dtype(np.int64)

@@ -15,7 +15,6 @@ from pscale.config.axes import (
     SETS,
     TOKEN_AXES,
 )
-from pscale.parallel.expert import SYNC
 
 _REPEATING = (("tx",), ("ty",), ("tz",), ("tz", "tx"), ("tz", "ty"))
 _SHARD = HALVES["dp"][1]
@@ -37,7 +36,7 @@ GROUPS = (
     *(
         (*(_SHARD if sharded and axis == "dp" else axis for axis in tokens), *more)
         for sharded in (False, True)
-        for tokens in (TOKEN_AXES, SYNC)
+        for tokens in (TOKEN_AXES, [axis for axis in TOKEN_AXES if axis != "ep"])
         for more in ((), ("tp",), *_REPEATING)
     ),
 )

@@ -10,7 +10,6 @@ pairs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
@@ -21,27 +20,9 @@ from pscale.nn.common_layers import Linear
 from pscale.nn.kernels.tiles import rows_of
 from pscale.nn.layer import Stateless
 from pscale.nn.loss import Loss
-from pscale.nn.param import Cut, Param, share
+from pscale.nn.param import Param, share
 
-AXIS = "tp"
 T_DIM = 1  # of activations (B, T, C)
-
-
-def cut(whole: tuple[int, ...], dim: int, axis: Axis, *, groups: int = 1) -> tuple[Cut, tuple[int, ...]]:
-    """Return this rank's part along `dim` of a parameter, and its shape.
-
-    `groups` things side by side along `dim`, such as q, k and v, are cut each for itself.
-    """
-    each = whole[dim] // groups
-    mine = share(each, axis.size, axis.rank)
-    index = partial(_index, dim, each, axis.size)
-    view = (*whole[:dim], groups, each, *whole[dim + 1 :])
-    shape = (*whole[:dim], groups * (mine.stop - mine.start), *whole[dim + 1 :])
-    return Cut(whole=whole, view=view, index=index, rank=axis.rank, axes=(AXIS,)), shape
-
-
-def _index(dim: int, each: int, parts: int, rank: int) -> tuple[slice, ...]:
-    return (*(slice(None) for _ in range(dim + 1)), share(each, parts, rank))
 
 
 class Exchange:

@@ -13,26 +13,18 @@ from pscale.config import Model, Plan
 from pscale.mesh.axis import Mesh
 from pscale.nn.attention import Rotary, ScoreDropout, turns
 from pscale.nn.buffers import Buffers
-from pscale.nn.common_layers import (
-    BiasGelu,
-    Draws,
-    Dropout,
-    Linear,
-    Positions,
-    SwiGlu,
-    Tokens,
-    TransposedLinear,
-)
+from pscale.nn.common_layers import BiasGelu, Draws, Dropout, LayerNorm, Linear, Positions, SwiGlu, Tokens
 from pscale.nn.dtypes import dtype_of
 from pscale.nn.experts import ExpertLinear, Mixture
 from pscale.nn.layer import Chain, First, Layer, Residual, Stateless
 from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
-from pscale.nn.param import Param, constant, normal, share
+from pscale.nn.param import Param, constant, normal
 from pscale.nn.routing import ExpertPositions, Router, RouterStats, capacity, has_experts
 from pscale.parallel import expert, sequence, tensor
 from pscale.parallel.collectives import Collectives, Nothing
 from pscale.parallel.context.form import AttentionShare, attention, layout_of
 from pscale.parallel.context.layout import runs_of
+from pscale.parallel.matrix.grid import count, scheme_of, share_of
 from pscale.parallel.sequence import SlicedInput, SlicedTargets
 from pscale.parallel.tensor import ColumnsToSlices, GatherFromTensorAxis, ParallelCrossEntropy
 from pscale.training.parameters import DEVIATION, Parameters
@@ -49,7 +41,7 @@ class Units:
         self.routers: list[RouterStats] = []
         self.draws = Draws()
         self.context, self.layout = mesh.axis("cp"), layout_of(model, plan)
-        self.tensor = mesh.axis("tp")
+        self.tensor, self.scheme = mesh.axis("tp"), scheme_of(plan)
         self.sliced = plan.sp and self.tensor.size > 1  # outside of cut layers, tensor ranks split the tokens
 
     def makers(self) -> dict[str, Callable[[int], Layer]]:
@@ -72,14 +64,15 @@ class Units:
 
     def linear(self, number: int) -> Layer:
         """Return the product with the only weights."""
-        weight = self._parameters(number).make("weight", (self.model.width, 1), constant(0.0))
+        weight = self._parameters(number).make("weight", (self.model.width, 1), constant(0.0), "whole")
         return First(Linear(weight, buffers=self.buffers), self.buffers)
 
     def embedding(self, number: int) -> Layer:
         """Return the embedding of tokens and positions; tensor ranks hold rows or columns of the first."""
         layers = [*self._looked_up()]
         if self.model.positions == "learned":
-            table = self._features("position", self.model.sequence)
+            shape = self.model.sequence, self.model.width
+            table = self._parameters(0).make("position", shape, normal(DEVIATION), "positions")
             layers.append(Positions(table, runs=self._runs, buffers=self.buffers))
         if (dropout := self._dropout(number, _EMBEDDED)) is not None:
             layers.append(dropout)
@@ -87,50 +80,50 @@ class Units:
 
     def _looked_up(self) -> Sequence[Layer]:
         """Return what finds the rows of tokens, and brings together what ranks have of them."""
-        first = self._vocabulary().start if self._by_rows else 0
-        tokens = Tokens(self._table(), first=first, buffers=self.buffers)
-        return tokens, self._reduce() if self._by_rows else self._join()
+        return self._tokens(), self._reduce() if self._by_rows else self._join()
+
+    def _tokens(self) -> Tokens:
+        first = self._share(self.model.vocabulary, self.scheme.table.rows).start
+        return Tokens(self._table(), first=first, buffers=self.buffers)
 
     def block(self, number: int) -> Layer:
         """Return attention and MLP on residual branches; the last weights start smaller in a deeper stack."""
-        C, buffers, own = self.model.width, self.buffers, self._parameters(number)
+        C, own = self.model.width, self._parameters(number)
         keys, kinds = self.model.key_width, self.model.queries + 2
         depth = 1 if self.model.kind == "block" else self.model.layers
         last = DEVIATION / math.sqrt(2 * depth)
         attention = (
-            own.norm("attention.norm", C, buffers),
+            self._norm(own, "attention.norm"),
             self._column_parallel(
-                own.matrix("qkv.weight", C, kinds * keys, split=1, groups=kinds),
-                own.bias("qkv.bias", kinds * keys, split=0, groups=kinds),
+                own.matrix("qkv.weight", (C, kinds * keys), "into", groups=kinds),
+                own.bias("qkv.bias", (kinds * keys,), "inside", kinds),
             ),
             *self._rotary(),
             self._attention(number),
-            *self._row_parallel(own.matrix("projection.weight", C, C, last, split=0)),
+            *self._row_parallel(own.matrix("projection.weight", (C, C), "out_of", deviation=last)),
         )
-        bias = own.bias("projection.bias", C)
+        bias = own.bias("projection.bias", (C,))
         dropouts = [self._dropout(number, site) for site in (_ATTENDED, _TRANSFORMED)]
         attend = Residual(*interspersed(attention, self.mesh), bias=bias, dropout=dropouts[0])
         if has_experts(self.model, number - 1):
             mixture = self._mixture(own, last)
-            norm = own.norm("mlp.norm", C, buffers)
-            return Chain(attend, Residual(norm, mixture, dropout=dropouts[1]))
+            return Chain(attend, Residual(self._norm(own, "mlp.norm"), mixture, dropout=dropouts[1]))
         F, parts = self.model.mlp_features, self.model.mlp_parts
-        up = own.matrix("up.weight", C, parts * F, split=1, groups=parts)
-        bias = own.bias("up.bias", parts * F, split=0, groups=parts)
+        up = own.matrix("up.weight", (C, parts * F), "into", groups=parts)
+        bias = own.bias("up.bias", (parts * F,), "inside", parts)
         activated = self._activated(self._column_parallel, up, bias)
-        down = own.matrix("down.weight", F, C, last, split=0)
-        mlp = (own.norm("mlp.norm", C, buffers), *activated, *self._row_parallel(down))
-        bias = own.bias("down.bias", C)
+        down = own.matrix("down.weight", (F, C), "out_of", deviation=last)
+        mlp = (self._norm(own, "mlp.norm"), *activated, *self._row_parallel(down))
+        bias = own.bias("down.bias", (C,))
         return Chain(attend, Residual(*interspersed(mlp, self.mesh), bias=bias, dropout=dropouts[1]))
 
     def head(self, number: int) -> Layer:
         """Return the final norm and the product that makes logits."""
-        own, C = self._parameters(number), self.model.width
-        norm = own.norm("norm", C, self.buffers)
+        own, shape = self._parameters(number), (self.model.width, self.model.vocabulary)
+        norm = self._norm(own, "norm")
         if self.model.tied:
             return Chain(norm, *self._tied())
-        weight = own.matrix("head.weight", C, self.model.vocabulary, split=1, hidden=False)
-        return Chain(norm, self._column_parallel(weight))
+        return Chain(norm, self._column_parallel(own.matrix("head.weight", shape, "into", hidden=False)))
 
     def loss(self) -> Loss:
         """Return the loss; where several tensor ranks compute the same, each reports its share."""
@@ -140,12 +133,19 @@ class Units:
         if axis.size == 1:
             return CrossEntropy() if tokens else MeanSquare()
         if tokens and (self._by_rows or not self.model.tied):
-            first = self._vocabulary().start
-            return tensor.ReplicatedLoss(ParallelCrossEntropy(axis, first=first, buffers=buffers), axis)
+            return tensor.ReplicatedLoss(
+                ParallelCrossEntropy(axis, first=self._first_logit, buffers=buffers), axis
+            )
         loss: Loss = CrossEntropy() if tokens else MeanSquare()
         if self.sliced:
             return SlicedTargets(loss, partial(sequence.slice_of, axis=axis))
         return tensor.ReplicatedLoss(loss, axis)
+
+    @property
+    def _first_logit(self) -> int:
+        """The token of this rank's first column of logits."""
+        first: int = self._share(self.model.vocabulary, self.scheme.inside.columns).start
+        return first
 
     @property
     def _runs(self) -> Sequence[slice]:
@@ -157,8 +157,11 @@ class Units:
         """Return what drops features at a site of unit `number`, if anything does."""
         if not self.model.dropout:
             return None
-        site += _SITES * number
-        return Dropout(self.model.dropout, site, self.draws, runs=self._runs, buffers=self.buffers)
+        place = _SITES * number + site
+        dropout = Dropout(self.model.dropout, place, self.draws, runs=self._runs, buffers=self.buffers)
+        dropout.column = self._share(self.model.width, self.scheme.outside.columns).start
+        dropout.offset = self._part(self.scheme.outside.rows)
+        return dropout
 
     @property
     def _by_rows(self) -> bool:
@@ -167,14 +170,10 @@ class Units:
 
     def _table(self) -> Param:
         """Return a copy of the table of tokens, that of unit 0 by name."""
-        token = self._features("token", self.model.vocabulary)
+        shape = self.model.vocabulary, self.model.width
+        token = self._parameters(0).make("token", shape, normal(DEVIATION), "table")
         token.tied = self.model.tied
         return token
-
-    def _features(self, table: str, rows: int) -> Param:
-        """Return what this rank has of the table of tokens, of which tensor ranks cut a dim, or positions."""
-        split = None if table == "position" else 0 if self._by_rows else 1
-        return self._parameters(0).make(table, (rows, self.model.width), normal(DEVIATION), split=split)
 
     def _join(self) -> GatherFromTensorAxis | ColumnsToSlices:
         """Return the way from this rank's columns of all tokens to all columns of those it has."""
@@ -183,13 +182,22 @@ class Units:
 
     def _tied(self) -> Sequence[Layer]:
         """Return what makes logits with the table: this rank's, or all as a sum over its columns."""
-        logits = TransposedLinear(self._table(), buffers=self.buffers)
+        logits = Linear(self._table(), transposed=True, buffers=self.buffers)
         if self._by_rows:
             return (self._of_common(logits),)
         return tensor.Transposed(self._join()), logits, self._reduce()
 
     def _parameters(self, number: int) -> Parameters:
         return Parameters(model=self.model, plan=self.plan, mesh=self.mesh, unit=number)
+
+    def _norm(self, own: Parameters, name: str) -> Layer:
+        """Return a norm of rows, of which this rank has all columns."""
+        return LayerNorm(*own.norm(name), centred=self._centred, buffers=self.buffers)
+
+    @property
+    def _centred(self) -> bool:
+        """Whether norms subtract the mean of a row."""
+        return self.model.norm == "layernorm"
 
     def _mixture(self, own: Parameters, last: float) -> Layer:
         """Return experts of which each token visits a few; this rank has a share of them."""
@@ -198,7 +206,7 @@ class Units:
         stats = RouterStats(block=own.unit - 1, loads=np.zeros(E, np.int64))
         self.routers.append(stats)
         router = Router(
-            own.matrix("router.weight", C, E),
+            own.matrix("router.weight", (C, E)),
             top_k=model.top_k,
             capacity=capacity(model),
             sequence=model.sequence,
@@ -208,10 +216,11 @@ class Units:
             buffers=buffers,
         )
         F, parts = model.mlp_features, model.mlp_parts
-        up = own.of_experts("up.weight", (E, C, parts * F), DEVIATION, groups=parts)
-        bias = own.bias_of_experts("up.bias", (E, parts * F))
+        up = own.matrix("experts.up.weight", (E, C, parts * F), "experts", groups=parts)
+        bias = own.bias("experts.up.bias", (E, parts * F), "experts")
         activated = self._activated(partial(ExpertLinear, buffers=buffers), up, bias)
-        down, bias = own.of_experts("down.weight", (E, F, C), last), own.bias_of_experts("down.bias", (E, C))
+        down = own.matrix("experts.down.weight", (E, F, C), "experts", deviation=last)
+        bias = own.bias("experts.down.bias", (E, C), "experts")
         experts: Layer = Chain(*activated, ExpertLinear(down, bias, buffers=buffers))
         if axis.size > 1:
             experts = expert.Exchange(experts, axis, buffers=buffers)
@@ -235,7 +244,7 @@ class Units:
     @property
     def _heads(self) -> int:
         """How many heads of keys this rank has."""
-        return self.model.key_heads // self.tensor.size
+        return self.model.key_heads // count(self.scheme.inside.columns, self.mesh.sizes)
 
     def _rotary(self) -> Sequence[Layer]:
         """Return what turns this rank's queries and keys by their positions, if the model does."""
@@ -249,24 +258,20 @@ class Units:
         runs, half = self.layout.runs(self.context.rank), self.model.width // self.model.heads // 2
         return turns(runs, half, self.model.rope_base, dtype_of(self.model.dtype), self.buffers)
 
-    def _score_dropout(self, number: int) -> ScoreDropout | None:
-        """Return what drops probabilities of attention in unit `number`, if anything does."""
-        if not self.model.dropout:
-            return None
-        return ScoreDropout(
+    def _attention(self, number: int) -> Layer:
+        """Return the attention of this rank's tokens to those of all ranks that share the sequence."""
+        dropout = ScoreDropout(
             rate=self.model.dropout,
             site=_SITES * number + _SCORED,
             draws=self.draws,
-            first=self.tensor.rank * self._heads,
+            first=self._share(self.model.key_heads, self.scheme.inside.columns).start,
             heads=self.model.key_heads,
+            offset=self._part(self.scheme.inside.rows),
         )
-
-    def _attention(self, number: int) -> Layer:
-        """Return the attention of this rank's tokens to those of all ranks that share the sequence."""
         share = AttentionShare(
             heads=self._heads,
             queries=self.model.queries,
-            dropout=self._score_dropout(number),
+            dropout=dropout,
             keeps_scores=self.model.keeps_scores,
             mesh=self.mesh,
             layout=self.layout,
@@ -275,9 +280,14 @@ class Units:
         )
         return attention(share, self.plan.context)
 
-    def _vocabulary(self) -> slice:
-        """Return this rank's tokens of the vocabulary."""
-        return share(self.model.vocabulary, self.tensor.size, self.tensor.rank)
+    def _share(self, total: int, axes: tuple[str, ...]) -> slice:
+        """Return which of `total` things, cut over axes, this rank has."""
+        return share_of(total, axes, self.mesh.sizes, self.mesh.coordinates)
+
+    def _part(self, axes: tuple[str, ...]) -> int:
+        """Return the number of this rank among those along axes."""
+        part: int = self._share(count(axes, self.mesh.sizes), axes).start
+        return part
 
     def _column_parallel(self, weight: Param, bias: Param | None = None) -> Layer:
         """Return a product with a weight cut by columns, of what tensor ranks have in common."""

@@ -58,7 +58,7 @@ def factors():
 
 def part(whole, partition, mesh):
     cutting, shape = cut(whole.shape, partition, mesh)
-    return cutting, np.ascontiguousarray(cutting.take(whole).reshape(shape))
+    return cutting, np.ascontiguousarray((cutting.take(whole) if cutting else whole).reshape(shape))
 
 
 def taken(x, buffers):

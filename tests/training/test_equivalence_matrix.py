@@ -24,7 +24,7 @@ from pscale.config import Data, Matrix, Model, Plan
 from pscale.parallel.matrix.axonn import Depth
 from pscale.parallel.matrix.cannon import ShiftedBlock
 from pscale.parallel.recompute import executed_flops
-from pscale.training.grid_units import GridParameters
+from pscale.training.parameters import Parameters
 from pscale.training.prediction import fullest_rank, memory_bytes
 
 pytestmark = pytest.mark.slow
@@ -133,7 +133,7 @@ def keep_own(axis, x, out, dim=0):
 
 def for_nobody(self, *arguments, **options):
     """Make a parameter as if no other rank had a share in its gradient."""
-    param = LYING(self, *arguments, **options)
+    param = MAKE(self, *arguments, **options)
     param.sync = ()
     return param
 
@@ -142,7 +142,7 @@ def no_weights(_, weight, *__):
     weight.accumulator()
 
 
-LYING = GridParameters.lying
+MAKE = Parameters.make
 MISTAKES = {
     "a shift": (ALONE[0], ShiftedBlock, "start", nothing),
     "the sum of blocks": (ALONE[2], ThreadAxis, "reduce", nothing),
@@ -153,7 +153,7 @@ MISTAKES = {
         "add_product",
         no_weights,
     ),
-    "gradients of norms": (ALONE[0], GridParameters, "lying", for_nobody),
+    "gradients of norms": (ALONE[0], Parameters, "make", for_nobody),
 }
 
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from pscale.config import Case, Model, Plan
 from pscale.config.choices import Context
 from pscale.mesh.axis import Axis, Mesh
-from pscale.nn.attention import Attention, ScoreDropout
+from pscale.nn.attention import NO_DROPOUT, Attention, ScoreDropout
 from pscale.nn.buffers import Buffers
 from pscale.nn.kernels.attention_block import AttentionBlock
 from pscale.nn.layer import Layer, Recomputed
@@ -31,7 +31,7 @@ class AttentionShare:
     layout: Layout
     buffers: Buffers
     queries: int = 1
-    dropout: ScoreDropout | None = None
+    dropout: ScoreDropout = NO_DROPOUT
     recomputed: bool = False
     over: str = "cp"
 
@@ -43,8 +43,9 @@ class AttentionShare:
     def of_heads(self, part: int, parts: int) -> AttentionShare:
         """Return one of equal parts of the heads."""
         heads = self.heads // parts
-        dropout = self.dropout and replace(self.dropout, first=self.dropout.first + part * heads)
-        return replace(self, heads=heads, dropout=dropout)
+        return replace(
+            self, heads=heads, dropout=replace(self.dropout, first=self.dropout.first + part * heads)
+        )
 
     def of_whole_sequences(self) -> Layer:
         """Return the attention of one rank that has all tokens."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from pscale.config import Plan
@@ -43,7 +43,8 @@ class Partition:
 class Scheme:
     """Where everything lies. Rows of activations are sequences, rows of the table tokens of the vocabulary.
 
-    `looked_up` are the rows for which a rank looks in its part of the table.
+    `looked_up` are the rows for which a rank looks in its part of the table. What `experts` have lies by
+    their number, and what no product of a pair has, is `whole`.
     """
 
     outside: Partition
@@ -52,6 +53,8 @@ class Scheme:
     out_of: Partition
     table: Partition
     looked_up: tuple[str, ...] = ()
+    whole: Partition = field(default_factory=Partition)
+    experts: Partition = field(default_factory=lambda: Partition(rows=("ep",)))
 
     @property
     def positions(self) -> Partition:
@@ -86,9 +89,16 @@ SCHEMES: dict[MatrixAlgorithm, Scheme] = {
 }
 
 
+_COLUMNS, _ROWS = Partition(columns=("tp",)), Partition(rows=("tp",))
+_TENSOR = {  # as in Megatron-LM, by how the embedding is cut
+    embedding: Scheme(outside=Partition(), inside=_COLUMNS, into=_COLUMNS, out_of=_ROWS, table=table)
+    for embedding, table in (("row", _ROWS), ("column", _COLUMNS))
+}
+
+
 def scheme_of(plan: Plan) -> Scheme:
-    """Return where the plan puts everything; a grid of one rank cuts nothing."""
-    return SCHEMES[plan.matrix.algorithm]
+    """Return where the plan puts everything: on its grid, or on the ranks of the tensor axis."""
+    return SCHEMES[plan.matrix.algorithm] if plan.matrix.ranks > 1 else _TENSOR[plan.embedding]
 
 
 def activation_parts(plan: Plan) -> tuple[int, int]:
@@ -97,8 +107,8 @@ def activation_parts(plan: Plan) -> tuple[int, int]:
 
 
 def attention_copies(plan: Plan) -> int:
-    """Return how many ranks compute the same attention: those that cut neither its rows nor its heads."""
-    return plan.matrix.ranks // count(scheme_of(plan).inside.axes, plan.sizes)
+    """Return how many ranks of a grid compute the same attention: they cut neither its rows nor its heads."""
+    return plan.matrix.ranks // count(SCHEMES[plan.matrix.algorithm].inside.axes, plan.sizes)
 
 
 def count(axes: Sequence[str], sizes: Sizes) -> int:
@@ -116,23 +126,28 @@ def share_of(total: int, axes: Sequence[str], sizes: Sizes, place: Sizes) -> sli
 
 def cut(
     whole: tuple[int, ...], partition: Partition, mesh: Mesh, *, groups: int = 1
-) -> tuple[Cut, tuple[int, ...]]:
-    """Return this rank's part of a matrix, or of a vector, which has columns alone, and its shape.
+) -> tuple[Cut | None, tuple[int, ...]]:
+    """Return this rank's part of a tensor, None where it has all, and the shape of that.
 
-    `groups` things side by side in the columns, such as q, k and v, are cut each for itself.
+    Of more dims than two the first are rows; a vector has columns alone. `groups` things side by side in the
+    columns, such as q, k and v, are cut each for itself.
     """
-    *rows, columns = whole
-    axes, view = partition.axes if rows else partition.columns, (*rows, groups, columns // groups)
-    index = partial(_index, view, partition, {axis: mesh.sizes[axis] for axis in spanned(mesh.sizes, axes)})
-    rank = mesh.axis(*axes).rank
-    *mine, _, each = index(rank)
-    shape = (*(part.stop - part.start for part in mine), groups * (each.stop - each.start))
+    over = (partition.rows, *[()] * (len(whole) - 2), partition.columns)[-len(whole) :]
+    axes = tuple(axis for each in over for axis in each)
+    sizes = {axis: mesh.sizes[axis] for axis in spanned(mesh.sizes, axes)}
+    if not sizes:
+        return None, whole
+    view = (*whole[:-1], groups, whole[-1] // groups)
+    index, rank = partial(_index, view, over, sizes), mesh.axis(*axes).rank
+    *rows, _, each = index(rank)
+    shape = (*(part.stop - part.start for part in rows), groups * (each.stop - each.start))
     return Cut(whole=whole, view=view, index=index, rank=rank, axes=axes), shape
 
 
-def _index(view: Sequence[int], partition: Partition, sizes: Sizes, rank: int) -> tuple[slice, ...]:
-    """Return which part of a matrix, or vector, a rank has of those that axes of these `sizes` number."""
-    *rows, _, columns = view
-    place = coordinates(sizes, rank)
-    parts = (share_of(size, partition.rows, sizes, place) for size in rows)
-    return (*parts, slice(None), share_of(columns, partition.columns, sizes, place))
+def _index(
+    view: Sequence[int], over: Sequence[tuple[str, ...]], sizes: Sizes, rank: int
+) -> tuple[slice, ...]:
+    """Return which part of a view a rank has of those that axes of these `sizes` number."""
+    place, dims = coordinates(sizes, rank), (*view[:-2], view[-1])
+    *rows, columns = (share_of(size, axes, sizes, place) for size, axes in zip(dims, over, strict=True))
+    return (*rows, slice(None), columns)

@@ -9,9 +9,8 @@ import numpy as np
 
 from pscale.config import Plan
 from pscale.mesh.axis import Axis, Mesh
-from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
-from pscale.nn.common_layers import EPSILON
+from pscale.nn.common_layers import EPSILON, Linear
 from pscale.nn.dtypes import compute_dtype
 from pscale.nn.kernels.tiles import Copies, ones, rows_of, scratch, tile_shape, tiles
 from pscale.nn.param import Param
@@ -25,6 +24,8 @@ from pscale.parallel.matrix.summa import Summa
 class Product(Protocol):
     """A way to multiply matrices that lie in blocks; the rows of activations (B, T, C) are B x T."""
 
+    buffers: Buffers
+
     def multiply(self, a: Array, weight: Param) -> Array:
         """Return this rank's part of `a @ weight`."""
         ...
@@ -34,23 +35,16 @@ class Product(Protocol):
         ...
 
 
-class MatrixLinear:
+class MatrixLinear(Linear):
     """x @ weight + bias; the bias has this rank's columns of the result."""
 
     def __init__(self, weight: Param, bias: Param | None, product: Product):
-        self.weight, self.bias, self.product = weight, bias, product
-        self.params: Sequence[Param] = (weight,) if bias is None else (weight, bias)
+        super().__init__(weight, bias, buffers=product.buffers)
+        self.product = product
 
-    def forward(self, x: Array) -> tuple[Array, Array]:
-        """Return the product; keeps the input."""
-        y = self.product.multiply(x, self.weight)
-        if self.bias is not None:
-            kernels.current().add(rows_of(y), None, self.bias.data, rows_of(y))
-        return y, x
-
-    def remember(self, x: Array) -> Array:
-        """Return the input."""
-        return x
+    def multiply(self, x: Array) -> Array:
+        """Return the product alone."""
+        return self.product.multiply(x, self.weight)
 
     def backward(self, dy: Array, x: Array) -> Array:
         """Add to the gradients of weight and bias."""
@@ -66,7 +60,7 @@ class Square:
     """
 
     def __init__(self, algorithm: Cannon | Summa, *, transposed: bool):
-        self.algorithm, self.transposed = algorithm, transposed
+        self.algorithm, self.transposed, self.buffers = algorithm, transposed, algorithm.buffers
 
     def multiply(self, a: Array, weight: Param) -> Array:
         """Return this rank's block of the product."""
