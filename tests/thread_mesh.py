@@ -21,7 +21,7 @@ from patience import LIMIT_S
 from pscale.mesh import grid
 from pscale.mesh.alone import alone
 from pscale.mesh.axis import NO_HINTS, Array, Axis, Op, ParallelFile, Tag
-from pscale.mesh.nonblocking import NullRecorder, Recorder
+from pscale.mesh.nonblocking import Recorder
 from pscale.nn.dtypes import combine
 
 T = TypeVar("T")
@@ -326,7 +326,7 @@ class ThreadMesh:
         self.coordinates = {dim: int(place) for dim, place in zip(self.sizes, places, strict=True)}
         self._switchboard, self._recorder = switchboard, recorder
         size = math.prod(self.sizes.values())
-        self.world = self._made("world", rank, switchboard.world, size, NullRecorder())
+        self.world = self._made("world", rank, switchboard.world, size, Recorder())
         self._axes: dict[tuple[str, ...], Axis] = {(): alone("")}
 
     def axis(self, *axes: str) -> Axis:
@@ -362,7 +362,7 @@ def run_ranks(
 
     def one(rank: int) -> T:
         with switchboard.turn:
-            mesh = ThreadMesh(switchboard, rank, recorders[rank] if recorders else NullRecorder(), nodes)
+            mesh = ThreadMesh(switchboard, rank, recorders[rank] if recorders else Recorder(), nodes)
             try:
                 return function(mesh)
             except BaseException:

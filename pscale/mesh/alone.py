@@ -7,14 +7,15 @@ numbers, so that no sum of them overflows and no product is denormal.
 # ruff: noqa: N802, ARG002 - named and called as those of mpi4py
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
-from pscale.mesh.axis import Array, Axis
-from pscale.mesh.nonblocking import NullRecorder, RequestQueue
+from pscale.mesh.axis import Array, Axis, Mesh
+from pscale.mesh.nonblocking import Recorder, RequestQueue
 
 T = TypeVar("T")
 _SCALE = 1e-3  # their standard deviation
@@ -75,17 +76,9 @@ class EmulatedComm:
         assert tuple(dims) == tuple(self._sizes)
         return self
 
-    def Get_coords(self, rank: int) -> list[int]:
-        """Return the coordinates of this process."""
-        assert rank == self.rank
-        return [*self._place]
-
     def Sub(self, kept: Sequence[bool]) -> EmulatedComm:
         """Return the communicator of some axes of the grid."""
-        sizes, place = (
-            [each for each, keep in zip(all_, kept, strict=True) if keep]
-            for all_ in (self._sizes, self._place)
-        )
+        sizes, place = ([*itertools.compress(each, kept)] for each in (self._sizes, self._place))
         return EmulatedComm(sizes, place, self._arriving)
 
     def Allreduce(self, sent: Any, x: Array, op: Any) -> Arrived:
@@ -155,22 +148,12 @@ class EmulatedComm:
 
 def alone(name: str) -> Axis:
     """Return an axis of one rank, of which nothing is recorded."""
-    return Axis(name, EmulatedComm((), ()), NullRecorder(), RequestQueue())
+    return Axis(name, EmulatedComm((), ()), Recorder(), RequestQueue())
 
 
-class SelfMesh:
+class SelfMesh(Mesh):
     """The grid of one process."""
 
     def __init__(self) -> None:
-        self.sizes: Mapping[str, int] = {}
-        self.coordinates: Mapping[str, int] = {}
-        self.world: Axis = alone("world")
-        self.nodes: Sequence[int] = (0,)
-        self.scratch_bytes = 0
-
-    def axis(self, *axes: str) -> Axis:
-        """Return the axis of this process alone."""
-        return alone("+".join(axes))
-
-    def progress(self) -> None:
-        """Find nothing under way."""
+        axes: dict[tuple[str, ...], Axis] = {(): alone("")}
+        super().__init__({}, 0, world=alone("world"), axes=axes, nodes=(0,), outstanding=RequestQueue())

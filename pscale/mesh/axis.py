@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pscale.mesh.nonblocking import NonblockingCall, Recorder, Request, RequestQueue
+from pscale.mesh import grid
+from pscale.mesh.nonblocking import NonblockingCall, Recorder, Request, RequestQueue, progress
 from pscale.mesh.sums import Sums, sendable
 from pscale.nn.dtypes import HALF_BYTES
 
@@ -19,6 +20,7 @@ Array = NDArray[Any]
 Op = Literal["sum", "max", "min"]
 T = TypeVar("T")
 NO_HINTS: Mapping[str, Any] = {}
+Pending = NonblockingCall  # a call that was started: to be polled, and waited for
 _IN_PLACE = None  # as mpi4py takes it
 
 
@@ -33,18 +35,6 @@ class Tag(IntEnum):
     CLOCK = 5
     WAITS = 6
     TIED = 7  # gradients of weights that two stages have
-
-
-class Pending(Protocol):
-    """A collective that was started and is not yet known to be complete."""
-
-    def poll(self) -> bool:
-        """Give the library a chance to make progress; true once the result is there."""
-        ...
-
-    def wait(self) -> None:
-        """Return when the result is there."""
-        ...
 
 
 class Axis:
@@ -73,8 +63,13 @@ class Axis:
 
     @property
     def scratch_bytes(self) -> int:
-        """Memory for arranging data."""
-        return sum(scratch.nbytes for scratch in self._scratches.values()) + self._sums.scratch_bytes
+        """Memory for arranging data, and for adding up."""
+        return self.arranged_bytes + self._sums.scratch_bytes
+
+    @property
+    def arranged_bytes(self) -> int:
+        """Memory for arranging data alone."""
+        return sum(scratch.nbytes for scratch in self._scratches.values())
 
     def all_reduce(self, x: Array, op: Op = "sum") -> None:
         """Replace `x` on every rank by the reduction over all ranks."""
@@ -204,7 +199,7 @@ class Axis:
         """Return memory for arranging data, kept from call to call."""
         key = (shape, like.dtype)
         if key not in self._scratches:
-            self._scratches[key] = np.empty(shape, like.dtype)
+            self._scratches[key] = np.empty_like(like, shape=shape, order="C")
         return self._scratches[key]
 
     def broadcast(self, x: Array, root: int = 0) -> None:
@@ -276,26 +271,39 @@ class ParallelFile:
         self._file.close()
 
 
-class Mesh(Protocol):
-    """The ranks of a job as a grid with named axes."""
+class Mesh:
+    """The ranks of a job as a grid with named axes, of which `axes` has those of several ranks by their span.
 
-    sizes: Mapping[str, int]
-    coordinates: Mapping[str, int]
-    world: Axis  # untimed: for exchanges outside the steps
-    nodes: Sequence[int]  # of every rank of the world: which node it is on, numbered as they first appear
+    Of `nodes` it has which node every rank of the world is on, numbered as they first appear. The `world` is
+    untimed: for exchanges outside the steps.
+    """
+
+    def __init__(
+        self,
+        sizes: Mapping[str, int],
+        rank: int,
+        *,
+        world: Axis,
+        axes: dict[tuple[str, ...], Axis],
+        nodes: Sequence[int],
+        outstanding: RequestQueue,
+    ):
+        self.sizes: Mapping[str, int] = dict(sizes)
+        self.coordinates: Mapping[str, int] = grid.coordinates(sizes, rank)
+        self.world, self.nodes, self._axes, self._outstanding = world, nodes, axes, outstanding
 
     @property
     def scratch_bytes(self) -> int:
         """Memory in which this rank's calls have arranged data, kept from call to call."""
-        ...
+        return sum(axis.scratch_bytes for axis in self._axes.values())
 
     def axis(self, *axes: str) -> Axis:
         """Return the axis that spans the named axes of the grid, rank 0 first in their order."""
-        ...
+        return self._axes[grid.spanned(self.sizes, axes)]
 
     def progress(self) -> None:
         """Let exchanges that were started move on: many an MPI moves nothing unless it is called."""
-        ...
+        progress(self._outstanding)
 
 
 def _parted(x: Array, dim: int, parts: int) -> Array:

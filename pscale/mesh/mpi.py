@@ -13,13 +13,13 @@ from mpi4py import MPI
 
 from pscale.mesh import grid
 from pscale.mesh.alone import alone
-from pscale.mesh.axis import NO_HINTS, Array, Axis, Op, ParallelFile
-from pscale.mesh.nonblocking import AsleepComm, NullRecorder, Recorder, RequestQueue, progress
+from pscale.mesh.axis import NO_HINTS, Array, Axis, Mesh, Op, ParallelFile
+from pscale.mesh.nonblocking import AsleepComm, Recorder, RequestQueue
 
 Comm = MPI.Intracomm
 
 
-class MpiMesh:
+class MpiMesh(Mesh):
     """The ranks of `comm` as a grid, row-major over `sizes`: the last axis varies fastest.
 
     Creating a sub-communicator is collective, so every group that a plan can need is made here, in one
@@ -38,32 +38,16 @@ class MpiMesh:
         poll_s: float = 0.0,
     ):
         def waiting(part: MPI.Intracomm) -> Any:
-            return AsleepComm(part, self._outstanding) if poll_s else part
+            return AsleepComm(part, outstanding) if poll_s else part
 
-        self.sizes: Mapping[str, int] = dict(sizes)
-        self.nodes: Sequence[int] = nodes
-        self._outstanding = RequestQueue(poll_s)
-        self.world: Axis = MpiAxis("world", waiting(comm.Dup()), NullRecorder(), self._outstanding)
+        outstanding = RequestQueue(poll_s)
         lattice = comm.Create_cart(list(sizes.values()), reorder=False)
-        places = lattice.Get_coords(lattice.rank)
-        self.coordinates: Mapping[str, int] = dict(zip(sizes, places, strict=True))
-        self._axes: dict[tuple[str, ...], Axis] = {(): alone("")}
+        axes: dict[tuple[str, ...], Axis] = {(): alone("")}
         for span in grid.groups(sizes, wanted):
             part = lattice.Sub([axis in span for axis in sizes])
-            self._axes[span] = MpiAxis(grid.axis_name(span), waiting(part), recorder, self._outstanding)
-
-    @property
-    def scratch_bytes(self) -> int:
-        """Memory in which this rank's calls have arranged data, kept from call to call."""
-        return sum(axis.scratch_bytes for axis in self._axes.values())
-
-    def axis(self, *axes: str) -> Axis:
-        """Return the axis that spans the named axes of the grid, rank 0 first in their order."""
-        return self._axes[grid.spanned(self.sizes, axes)]
-
-    def progress(self) -> None:
-        """Let exchanges that were started move on."""
-        progress(self._outstanding)
+            axes[span] = MpiAxis(grid.axis_name(span), waiting(part), recorder, outstanding)
+        world = MpiAxis("world", waiting(comm.Dup()), Recorder(), outstanding)
+        super().__init__(sizes, lattice.rank, world=world, axes=axes, nodes=nodes, outstanding=outstanding)
 
 
 class MpiAxis(Axis):
@@ -107,7 +91,7 @@ def world() -> MPI.Intracomm:
 
 def world_axis() -> Axis:
     """Return all processes of this job as an axis whose calls are not timed."""
-    return MpiAxis("world", MPI.COMM_WORLD, NullRecorder(), RequestQueue())
+    return MpiAxis("world", MPI.COMM_WORLD, Recorder(), RequestQueue())
 
 
 def takes_threads() -> bool:

@@ -25,70 +25,34 @@ _MOST_QUESTIONS = 100
 _ASKED_AWAKE = 4
 
 
-class Recorder(Protocol):
-    """Told of every communication call by the axes; times are what `now` said, in ns."""
+class Recorder:
+    """Told of every communication call by the axes, in times of its clock; this one keeps nothing."""
 
-    @property
-    def now(self) -> Callable[[], int]:
-        """The clock of this rank."""
-        ...
+    __slots__ = ()
+    now: Callable[[], int] = staticmethod(perf_counter_ns)  # the clock of this rank, in ns
 
     def call(
         self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int, *, root: bool = False
     ) -> None:
         """Note a blocking call; `root` marks the rank that the others depend on."""
-        ...
 
     def copied(self, axis: str, enter: int, leave: int) -> None:
         """Note that data were arranged for an exchange."""
-        ...
 
     def posted(
         self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int, *, partner: int = -1
     ) -> int:
         """Note that a call was started, to or from `partner` if with one rank; returns its number."""
-        ...
-
-    def polled(self, request: int, enter: int, leave: int) -> None:
-        """Note time spent asking whether a started call is complete."""
-        ...
-
-    def polled_complete(self, request: int, enter: int, leave: int) -> None:
-        """Note the question whose answer was that a started call is complete."""
-        ...
-
-    def completed(self, request: int, enter: int, leave: int) -> None:
-        """Note the call from which on the rank relies on a started one."""
-        ...
-
-
-class NullRecorder:
-    """Takes every note and keeps none."""
-
-    now = staticmethod(perf_counter_ns)
-
-    def call(
-        self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int, *, root: bool = False
-    ) -> None:
-        """Forget a blocking call."""
-
-    def copied(self, axis: str, enter: int, leave: int) -> None:
-        """Forget a copy."""
-
-    def posted(
-        self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int, *, partner: int = -1
-    ) -> int:
-        """Forget that a call was started."""
         return 0
 
     def polled(self, request: int, enter: int, leave: int) -> None:
-        """Forget a question."""
+        """Note time spent asking whether a started call is complete."""
 
     def polled_complete(self, request: int, enter: int, leave: int) -> None:
-        """Forget that a started call was found complete."""
+        """Note the question whose answer was that a started call is complete."""
 
     def completed(self, request: int, enter: int, leave: int) -> None:
-        """Forget that a started call is relied on."""
+        """Note the call from which on the rank relies on a started one."""
 
 
 class Request(Protocol):

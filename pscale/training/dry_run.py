@@ -150,7 +150,8 @@ def _step(case: Case, rank: int, *, polls: bool = False) -> tuple[tuple[PhaseWor
         trainer, mesh = _trainer(case, rank, log, polls=polls)
         if case.plan.zero == 3 or case.plan.offload != "none":  # they learn in which order weights are used
             trainer.step(0)
-            log.phases, mesh.requests = [], 0
+            log.phases = []
+            mesh.recorder.started.clear()
         trainer.step(1)
     return tuple(log.phases), mesh
 
@@ -246,7 +247,7 @@ def _pool_use(
         kept_bytes=log.kept_bytes,
         moved_bytes=storage.written_bytes if isinstance(storage, _DryStorage) else 0,
         file_bytes=storage.size_bytes if storage else 0,
-        arranged_bytes=sum(size for (_, part, _), size in mesh.scratch.items() if part),
+        arranged_bytes=mesh.arranged_bytes,
     )
 
 

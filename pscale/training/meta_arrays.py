@@ -221,7 +221,7 @@ _RESULTS: dict[Any, Callable[..., Any]] = {
     np.count_nonzero: lambda x: x.size,
     np.cumsum: lambda x: meta_array(x.shape, x.dtype),
     np.dot: lambda *_: 0.0,
-    np.empty_like: lambda x, shape=None: meta_array(x.shape if shape is None else shape, x.dtype),
+    np.empty_like: lambda x, shape=None, **_: meta_array(x.shape if shape is None else shape, x.dtype),
     np.flatnonzero: lambda _: np.zeros(0, np.intp),
     np.linalg.qr: lambda x: (x, x[: x.shape[1]]),
     np.nonzero: lambda x: tuple(meta_array((x.size,), np.intp) for _ in x.shape),

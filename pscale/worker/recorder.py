@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pscale.mesh import nonblocking
 from pscale.parallel.schedule import Action
 from pscale.runs.schema import ACTIONS, PHASES, VERBS, Kind
 
@@ -33,7 +34,7 @@ _COPIED, _INJECTED, _IO_SUBMITTED, _IO_WAITED, _IO_DONE = _others
 _NO_ACTION = (_OUTSIDE, _OUTSIDE, _OUTSIDE)
 
 
-class Recorder:
+class Recorder(nonblocking.Recorder):
     """The events of one rank, of calls over the named `axes`. Disabled, it records none.
 
     `now` is the clock of the rank in ns; every time in the rows is what it said.

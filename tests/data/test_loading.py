@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from patience import LIMIT_S
-from thread_mesh import NullRecorder, run_ranks
+from thread_mesh import Recorder, run_ranks
 
 from pscale.config import Data, Model, Train
 from pscale.data import prepare
@@ -190,7 +190,7 @@ def test_a_write_that_fails_leaves_nothing_behind(source, tmp_path, monkeypatch)
     assert not list((tmp_path / "case").iterdir())
 
 
-class Verbs(NullRecorder):
+class Verbs(Recorder):
     """A recorder that keeps the verbs and bytes of blocking calls."""
 
     def __init__(self):

@@ -3,7 +3,7 @@ import pytest
 
 from pscale.mesh import nonblocking
 from pscale.mesh.alone import SelfMesh
-from pscale.mesh.nonblocking import NonblockingCall, NullRecorder, RequestQueue
+from pscale.mesh.nonblocking import NonblockingCall, Recorder, RequestQueue
 from pscale.nn.layer import Chain
 from pscale.training.units import interspersed
 
@@ -62,7 +62,7 @@ def test_the_oldest_call_is_asked_till_it_is_complete_and_what_was_waited_for_is
             asked.append(f"{self.name} waits")
 
     calls = [Answering("a", [False, True]), Answering("b", []), Answering("c", [True])]
-    _, second, third = (NonblockingCall(call, 0, NullRecorder(), outstanding) for call in calls)
+    _, second, third = (NonblockingCall(call, 0, Recorder(), outstanding) for call in calls)
     nonblocking.progress(outstanding)
     assert asked == ["a"]
     second.wait()
@@ -88,7 +88,7 @@ def test_sums_of_every_axis_move_while_an_older_call_is_not_complete(monkeypatch
     monkeypatch.setattr(nonblocking, "thread_time_ns", lambda: 0)
     outstanding, sums = RequestQueue(), [Sum("dp"), Sum("dp"), Sum("tp")]
     message = Sum(None)
-    calls = [NonblockingCall(call, 0, NullRecorder(), outstanding) for call in (message, *sums)]
+    calls = [NonblockingCall(call, 0, Recorder(), outstanding) for call in (message, *sums)]
     nonblocking.progress(outstanding)
     assert [message.asked, *(each.asked for each in sums)] == [1, 1, 0, 1]  # one question moves an axis
     nonblocking.progress(outstanding)
@@ -100,8 +100,8 @@ def test_sums_of_other_axes_move_while_a_call_is_waited_for(monkeypatch):
     outstanding, total = RequestQueue(), Sum("dp")
     reply = Sum(None)
     reply.Test = lambda: total.asked > 2  # the other side sends once it has the sum
-    NonblockingCall(total, 0, NullRecorder(), outstanding)
-    NonblockingCall(reply, 0, NullRecorder(), outstanding).wait()
+    NonblockingCall(total, 0, Recorder(), outstanding)
+    NonblockingCall(reply, 0, Recorder(), outstanding).wait()
     assert total.asked > 2
 
 

@@ -11,9 +11,9 @@ from plans import each_rank
 from pscale.config import Case, Data, Model, Plan, Timing, Train
 from pscale.data import prepare
 from pscale.errors import PlanError
+from pscale.mesh import nonblocking
 from pscale.mesh.alone import EmulatedComm, SelfMesh, alone
 from pscale.mesh.axis import Axis
-from pscale.mesh.nonblocking import NullRecorder, RequestQueue
 from pscale.nn.param import Param
 from pscale.parallel.shards import Shards
 from pscale.parallel.strategies import check
@@ -35,7 +35,7 @@ class Echo(Axis):
     """The first of two ranks, of which the other has the same; tells when exchanges start and end."""
 
     def __init__(self, log):
-        super().__init__("dp", EmulatedComm((), ()), NullRecorder(), RequestQueue())
+        super().__init__("dp", EmulatedComm((), ()), nonblocking.Recorder(), nonblocking.RequestQueue())
         self.size, self.log = 2, log
 
     def start_all_gather(self, x, out):
