@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,28 +28,13 @@ def sendable(x: Array) -> Array:
     return x.view(np.uint16) if x.itemsize == HALF_BYTES else x
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """A sum of the flat `x` of all ranks, in `parts`: that of this rank's goes to `out`.
-
-    Those of all parts go to the ranks `to`, in place of `x`.
-    """
-
-    x: Array
-    out: Array
-    parts: Sequence[slice]
-    function: np.ufunc
-    to: Sequence[int]
-    tag: int
-
-
 class Sum:
-    """A sum under way; goes on when it is asked for."""
+    """A sum under way, which `messages` bring about in turns; goes on when it is asked for."""
 
-    def __init__(self, wanted: Wanted, sums: Sums):
+    def __init__(self, sums: Sums, messages: Callable[[Sum], Iterator[Sequence[Request]]]):
         self.sums = sums
         self.added = False  # nothing arrives any more in the memory that sums share
-        self._steps = self._messages(wanted)
+        self._steps = messages(self)
         self._outstanding: Sequence[Request] | None = None
         self.complete = False
 
@@ -73,25 +57,6 @@ class Sum:
                     return
             self._outstanding = next(self._steps, None)
             self.complete = self._outstanding is None
-
-    def _messages(self, wanted: Wanted) -> Iterator[Sequence[Request]]:
-        comm, x, tag = self.sums.comm, sendable(wanted.x), wanted.tag
-        others = [rank for rank in range(comm.size) if rank != comm.rank]
-        arriving = self.sums.memory(len(others) * wanted.out.size).reshape(len(others), -1)
-        yield [
-            *(comm.Irecv(row, rank, tag) for row, rank in zip(arriving, others, strict=True)),
-            *(comm.Isend(x[wanted.parts[rank]], rank, tag) for rank in others),
-        ]
-        parts = [*arriving.view(wanted.x.dtype)]
-        parts.insert(comm.rank, wanted.x[wanted.parts[comm.rank]])
-        combine(parts, wanted.out, wanted.function)
-        self.added = True
-        mine = sendable(wanted.out)
-        sources = others if comm.rank in wanted.to else []
-        yield [
-            *(comm.Irecv(x[wanted.parts[rank]], rank, tag + 1) for rank in sources),
-            *(comm.Isend(mine, rank, tag + 1) for rank in others if rank in wanted.to),
-        ]
 
 
 class Sums:
@@ -141,10 +106,31 @@ class Sums:
         return self._memory[:numbers]
 
     def _started(self, x: Array, out: Array, parts: Sequence[slice], op: str, to: Sequence[int]) -> Sum:
-        tag = _FIRST_TAG + 2 * (self._count % _TAGS)
-        wanted = Wanted(x=x, out=out, parts=parts, function=_FUNCTIONS[op], to=to, tag=tag)
+        """Begin a sum of the flat `x` of all ranks, in `parts`: that of this rank's goes to `out`.
+
+        Those of all parts go to the ranks `to`, in place of `x`.
+        """
+        comm, tag = self.comm, _FIRST_TAG + 2 * (self._count % _TAGS)
+        others = [rank for rank in range(comm.size) if rank != comm.rank]
+
+        def messages(made: Sum) -> Iterator[Sequence[Request]]:
+            sent, arriving = sendable(x), self.memory(len(others) * out.size).reshape(len(others), -1)
+            yield [
+                *(comm.Irecv(row, rank, tag) for row, rank in zip(arriving, others, strict=True)),
+                *(comm.Isend(sent[parts[rank]], rank, tag) for rank in others),
+            ]
+            everyone = [*arriving.view(x.dtype)]
+            everyone.insert(comm.rank, x[parts[comm.rank]])
+            combine(everyone, out, _FUNCTIONS[op])
+            made.added = True
+            sources = others if comm.rank in to else []
+            yield [
+                *(comm.Irecv(sent[parts[rank]], rank, tag + 1) for rank in sources),
+                *(comm.Isend(sendable(out), rank, tag + 1) for rank in others if rank in to),
+            ]
+
         self._count += 1
-        made = Sum(wanted, self)
+        made = Sum(self, messages)
         self._queue.append(made)
         self.move()
         return made

@@ -6,7 +6,6 @@ from typing import Protocol
 
 import numpy as np
 
-from pscale.config import Case
 from pscale.nn import kernels
 from pscale.nn.buffers import Array
 from pscale.nn.kernels.tiles import rows_of
@@ -71,16 +70,3 @@ class LossScale:
         if self.good == self._interval:
             self.value = max(self.value, min(self.value * GROWTH, LARGEST))
             self.good = 0
-
-
-def make_loss_scale(case: Case) -> LossScale | None:
-    """Return the scale of the first step; None if the loss is taken as it is and nobody looks at overflow."""
-    asked, precision = case.loss_scale, case.precision
-    match asked:
-        case "none":
-            return None
-        case "dynamic":
-            return LossScale(precision.initial_scale, precision.growth_interval)
-        case _:
-            assert isinstance(asked, float | int), "a scale is a number, if it is no word"
-            return LossScale(float(asked))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -50,27 +49,14 @@ class Shards:
         return slice(start, start + self.count(part))
 
 
-@dataclass(frozen=True, kw_only=True)
 class ShardedUnit:
-    """The parameters of a unit, dealt out over an axis."""
+    """The parameters of a unit, dealt out over an axis as `layout` says; this rank updates those `owned`."""
 
-    params: Sequence[Param]
-    axis: Axis
-
-    @cached_property
-    def layout(self) -> Shards:
-        """Return how they are dealt out."""
-        return Shards(size=sum(param.size for param in self.params), parts=self.axis.size)
-
-    @property
-    def owned(self) -> slice:
-        """Return where in the unit is what this rank updates."""
-        return self.layout.owned(self.axis.rank)
-
-    @property
-    def count(self) -> int:
-        """Return how many elements these are."""
-        return self.layout.count(self.axis.rank)
+    def __init__(self, params: Sequence[Param], axis: Axis):
+        self.params, self.axis = params, axis
+        self.layout = Shards(size=sum(param.size for param in params), parts=axis.size)
+        self.owned = self.layout.owned(axis.rank)
+        self.count = self.layout.count(axis.rank)
 
 
 class Pool:

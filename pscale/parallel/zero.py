@@ -129,7 +129,7 @@ class ParameterGroup:
         sets = tuple(axis for axis in group.sync if axis == SETS) if shares else ()
         axis, self._replicas = mesh.axis(*shared), mesh.axis(*(() if shares else group.sync))
         params = list(group.units.values()) if shares else [group.params]
-        units = [ShardedUnit(params=each, axis=axis) for each in params]
+        units = [ShardedUnit(each, axis) for each in params]
         self._memory = _Memory(units, case)
         counting, different = mesh.sizes if shares else PARAMETER_AXES, {"pp", *group.cut, *shared}
         copies = math.prod(mesh.sizes.get(each, 1) for each in counting if each not in different)

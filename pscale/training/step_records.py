@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pscale.config import Model
+from pscale.config import Case, Model
 from pscale.mesh.axis import Axis
 from pscale.nn.loss import LossScale
 from pscale.nn.routing import RouterStats
@@ -22,7 +22,7 @@ class ExpertLoad:
     """
 
     def __init__(self, routers: Sequence[RouterStats], model: Model, steps: int, copies: int = 1):
-        self._tallies, self._copies = routers, copies
+        self._routers, self._copies = routers, copies
         blocks, experts = (model.layers, model.experts) if model.kind == "moe" else (0, 0)
         self._loads = np.zeros((steps, blocks, experts), np.int64)
         self._dropped = np.zeros((steps, blocks), np.int64)
@@ -30,7 +30,7 @@ class ExpertLoad:
     def note(self, step: int) -> float:
         """Keep what step `step` did; return this rank's part of its auxiliary loss."""
         loss = 0.0
-        for stats in self._tallies:
+        for stats in self._routers:
             self._loads[step, stats.block] = stats.loads
             self._dropped[step, stats.block] = stats.dropped
             loss += stats.loss
@@ -39,7 +39,7 @@ class ExpertLoad:
 
     def alike(self, ranks: int) -> bool:
         """Tell whether `ranks` ranks that have the same loss also have the same part of the auxiliary one."""
-        return not self._tallies or self._copies == ranks
+        return not self._routers or self._copies == ranks
 
     def columns(self, world: Axis, steps: range) -> dict[str, float | None]:
         """Return columns of the `cases` table over `steps`; collective.
@@ -60,44 +60,44 @@ class ExpertLoad:
 
 
 class LossScaling:
-    """The loss of a job, `rule` times larger; without a rule it is as large as it is, whatever comes of it.
+    """How many times larger the loss of a job is made: 1, whatever comes of it, unless it is `watched`.
 
-    Every rank has the norm of the whole gradient, so that all of them skip the same steps.
+    Then gradients that overflow are noticed. Every rank has the norm of the whole gradient, so that all of
+    them skip the same steps.
     """
 
-    def __init__(self, rule: LossScale | None, steps: int, routers: Sequence[RouterStats] = ()):
-        self._rule, self._tallies = rule, routers
+    def __init__(self, case: Case, steps: int, routers: Sequence[RouterStats] = ()):
+        asked, of = case.loss_scale, case.precision
+        self.watched = asked != "none"
+        dynamic = LossScale(of.initial_scale, of.growth_interval)
+        self._rule = dynamic if asked == "dynamic" else LossScale(float(asked) if self.watched else 1.0)
+        self._routers = routers
         self._scales, self._skipped = np.ones(steps), np.zeros(steps, np.bool_)
-
-    @property
-    def watched(self) -> bool:
-        """Whether gradients that overflow are noticed."""
-        return self._rule is not None
 
     @property
     def value(self) -> float:
         """The scale of this step."""
-        return self._rule.value if self._rule else 1.0
+        return self._rule.value
 
     @property
     def state(self) -> tuple[float, int] | None:
-        """What the next step depends on; None without a rule."""
-        return (self._rule.value, self._rule.good) if self._rule else None
+        """What the next step depends on; None where the scale stays 1."""
+        return (self._rule.value, self._rule.good) if self.watched else None
 
     @state.setter
     def state(self, state: tuple[float, int] | None) -> None:
-        if self._rule and state:
+        if self.watched and state:
             self._rule.value, self._rule.good = state
 
     def begin(self, step: int) -> None:
         """Let the gradients of step `step` come at the scale."""
         self._scales[step] = self.value
-        for stats in self._tallies:
+        for stats in self._routers:
             stats.scale = self.value
 
     def accepts(self, step: int, norm: float) -> bool:
         """Tell whether the gradients of step `step` are numbers; choose the scale of the next step."""
-        if self._rule is None:
+        if not self.watched:
             return True
         self._skipped[step] = not math.isfinite(norm)
         self._rule.update(overflowed=bool(self._skipped[step]))
@@ -108,7 +108,7 @@ class LossScaling:
         return np.errstate(over="ignore", invalid="ignore") if self.watched else nullcontext()
 
     def columns(self, stop: int) -> dict[str, Any]:
-        """Return columns of the `cases` table over the steps before `stop`; null without a rule.
+        """Return columns of the `cases` table over the steps before `stop`; null where none is watched.
 
         `loss_scales`: of every step; `skipped_steps`: the numbers of those whose gradients overflowed.
         """

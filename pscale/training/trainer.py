@@ -18,7 +18,6 @@ from pscale.data import Batches
 from pscale.data.batches import sequence_share
 from pscale.mesh.axis import Mesh
 from pscale.nn.dtypes import dtype_of
-from pscale.nn.loss import make_loss_scale
 from pscale.nn.offload.activations import ActivationOffloader
 from pscale.nn.offload.storage import Storage
 from pscale.nn.optimizers import learning_rate
@@ -248,5 +247,5 @@ def assemble(
         place=mesh.axis(*BATCH_AXES).rank,
         losses=np.zeros(steps),
         expert_load=ExpertLoad(stage.routers, case.model, steps, copies=plan.mixture_copies),
-        loss_scaling=LossScaling(make_loss_scale(case), steps, stage.routers),
+        loss_scaling=LossScaling(case, steps, stage.routers),
     )

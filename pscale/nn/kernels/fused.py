@@ -17,85 +17,9 @@ from pscale.nn.kernels.costs import KERNELS, Declaration
 from pscale.nn.kernels.fused_arguments import block_argument, view
 from pscale.nn.kernels.reference import Kernels
 from pscale.nn.kernels.tiles import scratch, upcast_pieces
-from pscale.nn.kernels.updates import Updates
 
 _TYPES = ("float32", "float64")  # that the library has
 _PART = 1 << 21  # scores x width; less would take no longer than its call and asking for progress
-
-
-class FusedUpdates(Updates):
-    """Updates that touch each number once, on `threads` threads."""
-
-    threads: int
-    library: ctypes.CDLL
-
-    def sgd(self, weight: Array, grad: Array, velocity: Array | None, **factors: float) -> None:
-        """Touch each of the three once."""
-        reals = _reals(factors, "scale", "momentum", "rate")
-        for part, wide in upcast_pieces(grad, weight):
-            v = None if velocity is None else velocity[part]
-            self.function("sgd", weight)(*data(weight[part], wide, v), *sizes(wide.size), *reals)
-
-    def adamw(self, weight: Array, grad: Array, m: Array, v: Array, **factors: float) -> None:
-        """Touch each of the four once."""
-        reals = _reals(factors, "scale", "beta1", "beta2", "rate", "epsilon", "keep")
-        for part, wide in upcast_pieces(grad, weight):
-            arrays = data(weight[part], wide, m[part], v[part])
-            self.function("adamw", weight)(*arrays, *sizes(wide.size), *reals)
-
-    def lamb_moments(
-        self, weight: Array, grad: Array, m: Array, v: Array, squares: Array, **factors: float
-    ) -> None:
-        """Add both sums by the way."""
-        reals = _reals(factors, "scale", "beta1", "beta2", "rate", "epsilon", "decay")
-        partial = np.empty((self.threads, 2))
-        for part, wide in upcast_pieces(grad, weight):
-            arrays = data(weight[part], wide, m[part], v[part], squares, partial)
-            self.function("lamb_moments", weight)(*arrays, *sizes(wide.size), *reals)
-
-    def lamb(self, weight: Array, m: Array, v: Array, **factors: float) -> None:
-        """Compute updates again rather than keep them."""
-        self.function("lamb", weight)(
-            *data(weight, m, v), *sizes(weight.size), *_reals(factors, "rate", "epsilon", "decay", "step")
-        )
-
-    def square_norm(self, x: Array) -> float:
-        """Sum on all threads."""
-        if x.dtype.name not in _TYPES:
-            return super().square_norm(x)
-        partial = np.empty(self.threads)
-        result: float = self.function("square_norm", x)(*data(x), *sizes(x.size), *data(partial))
-        return result
-
-    def square_sums(self, x: Array, row_sums: Array, column_sums: Array) -> None:
-        """Do both sums on one reading."""
-        if x.dtype.name not in _TYPES:
-            super().square_sums(x, row_sums, column_sums)
-            return
-        partial = np.empty((self.threads, x.shape[1]))
-        self.function("square_sums", x)(*data(x, row_sums, column_sums, partial), *sizes(*x.shape))
-
-    def factored_norm(self, x: Array, of_rows: Array, of_columns: Array) -> float:
-        """Keep nothing of the products."""
-        partial, total = np.empty(self.threads), 0.0
-        for part, wide in upcast_pieces(x, of_columns):
-            arrays = data(wide, of_rows[part], of_columns, partial)
-            total += self.function("factored_norm", wide)(*arrays, *sizes(*wide.shape))
-        return total
-
-    def factored_step(
-        self, weight: Array, x: Array, of_rows: Array, of_columns: Array, **factors: float
-    ) -> None:
-        """Touch weights and gradients once."""
-        reals = _reals(factors, "rate", "keep")
-        for part, wide in upcast_pieces(x, of_columns):
-            arrays = data(weight[part], wide, of_rows[part], of_columns)
-            self.function("factored_step", wide)(*arrays, *sizes(*wide.shape), *reals)
-
-    def function(self, name: str, x: Array) -> Callable[..., Any]:
-        """Return a function of the library for the type of `x`."""
-        function: Callable[..., Any] = getattr(self.library, f"{name}_{x.dtype.name}")
-        return function
 
 
 def data(*arrays: Array | None) -> list[ctypes.c_void_p]:
@@ -108,10 +32,6 @@ def data(*arrays: Array | None) -> list[ctypes.c_void_p]:
 def sizes(*values: int) -> list[ctypes.c_int64]:
     """Return sizes as C takes them."""
     return [ctypes.c_int64(size) for size in values]
-
-
-def _reals(factors: dict[str, float], *order: str) -> list[ctypes.c_double]:
-    return [ctypes.c_double(factors[name]) for name in order]
 
 
 INTERFACE = 14  # as in fused.c
@@ -141,7 +61,7 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
     return built, ""
 
 
-class FusedKernels(FusedUpdates, Kernels):
+class FusedKernels(Kernels):
     """The kernels in C on `threads` threads."""
 
     name = "fused"
@@ -153,6 +73,44 @@ class FusedKernels(FusedUpdates, Kernels):
             for name in ("square_norm", "factored_norm", "cross_entropy"):
                 getattr(library, f"{name}_{dtype}").restype = ctypes.c_double
             getattr(library, f"attention_room_{dtype}").restype = ctypes.c_int64
+
+    def square_norm(self, x: Array) -> float:
+        """Sum on all threads."""
+        if x.dtype.name not in _TYPES:
+            return super().square_norm(x)
+        partial = np.empty(self.threads)
+        result: float = self.function("square_norm", x)(*data(x), *sizes(x.size), *data(partial))
+        return result
+
+    def square_sums(self, x: Array, row_sums: Array, column_sums: Array) -> None:
+        """Do both sums on one reading."""
+        if x.dtype.name not in _TYPES:
+            super().square_sums(x, row_sums, column_sums)
+            return
+        partial = np.empty((self.threads, x.shape[1]))
+        self.function("square_sums", x)(*data(x, row_sums, column_sums, partial), *sizes(*x.shape))
+
+    def factored_norm(self, x: Array, of_rows: Array, of_columns: Array) -> float:
+        """Keep nothing of the products."""
+        partial, total = np.empty(self.threads), 0.0
+        for part, wide in upcast_pieces(x, of_columns):
+            arrays = data(wide, of_rows[part], of_columns, partial)
+            total += self.function("factored_norm", wide)(*arrays, *sizes(*wide.shape))
+        return total
+
+    def factored_step(
+        self, weight: Array, x: Array, of_rows: Array, of_columns: Array, *, rate: float, keep: float
+    ) -> None:
+        """Touch weights and gradients once."""
+        reals = ctypes.c_double(rate), ctypes.c_double(keep)
+        for part, wide in upcast_pieces(x, of_columns):
+            arrays = data(weight[part], wide, of_rows[part], of_columns)
+            self.function("factored_step", wide)(*arrays, *sizes(*wide.shape), *reals)
+
+    def function(self, name: str, x: Array) -> Callable[..., Any]:
+        """Return a function of the library for the type of `x`."""
+        function: Callable[..., Any] = getattr(self.library, f"{name}_{x.dtype.name}")
+        return function
 
     def add_to_rows(self, table: Array, rows: Array, x: Array) -> None:
         """Add row after row, without sorting."""
@@ -235,6 +193,28 @@ def _in_c(name: str, declared: Declaration) -> Callable[..., None]:
     return call
 
 
+def _update_in_c(name: str, declared: Declaration) -> Callable[..., None]:
+    """Return the method that calls an update of flat memory: each number is touched once.
+
+    Gradients are upcast as the weights are. Where sums of squares are added up, threads have room for theirs.
+    """
+
+    def call(self: FusedKernels, *given: Any, **named: Any) -> None:
+        values = declared.bind(given, named)
+        weight, squares = values["weight"], values.get("squares")
+        room = [] if squares is None else [squares, np.empty((self.threads, 2))]
+        flat = [values[each] for each in declared.arguments if each in declared.modes and each != "squares"]
+        numbers = [ctypes.c_double(value) for each, value in values.items() if each not in declared.modes]
+        grad = values.get("grad", weight)
+        for part, wide in upcast_pieces(grad, weight):
+            arrays = [wide if x is grad else x if x is None else x[part] for x in flat]
+            self.function(name, weight)(*data(*arrays, *room), *sizes(wide.size), *numbers)
+
+    return call
+
+
+for _name in ("sgd", "adamw", "lamb_moments", "lamb"):
+    setattr(FusedKernels, _name, _update_in_c(_name, KERNELS[_name]))
 _OWN = "cross_entropy", "mean_square", "add_to_rows", "rotate"  # above, or in NumPy alone
 for _name, _declared in KERNELS.items():
     if _declared.rows and _name not in _OWN:

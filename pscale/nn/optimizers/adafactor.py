@@ -14,8 +14,8 @@ from pscale.config import Train
 from pscale.nn import kernels
 from pscale.nn.buffers import Array
 from pscale.nn.optimizers.adam import DECAY
-from pscale.nn.optimizers.base import ProcessGroups, Rule, matrix_lines
-from pscale.nn.optimizers.state import Flat, Kept, Run, Slots, State, TensorInfo
+from pscale.nn.optimizers.base import ProcessGroups, Rule
+from pscale.nn.optimizers.state import Flat, Kept, Run, Slots, State
 from pscale.nn.param import Param
 from pscale.runs.tensor_files import Elements
 
@@ -134,7 +134,8 @@ class _Matrices:
         self.run, self.whole = run, run.param.whole
         self.whole_size = math.prod(self.whole)
         self.data, self.grad = flat.data[run.place], flat.grad[run.place]
-        lines = list(matrix_lines(run.param))
+        *_, height, width = self.whole  # ranks share in sums over rows and columns whose elements are cut
+        lines = (rows, height, columns != width), (columns, width, rows != height)
         self.partial = [partial for _, _, partial in lines]
         self._here = [np.zeros((math.prod(outer), size)) for size in (rows, columns)]  # sums of squares
         self._places: tuple[Lines, Lines] = _lines(run) if all(self.partial) else (slice(None), slice(None))
@@ -208,7 +209,7 @@ class _Matrices:
 _Tensor = _Vector | _Matrices
 
 
-def _is_vector(tensor: TensorInfo) -> bool:
+def _is_vector(tensor: Param) -> bool:
     return len(tensor.shape) == 1
 
 

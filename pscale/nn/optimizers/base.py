@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from pscale.config import Train
 from pscale.nn.buffers import Array
-from pscale.nn.optimizers.state import Flat, Kept, Slots, State, TensorInfo
+from pscale.nn.optimizers.state import Flat, Kept, Slots, State
 
 
 class Ranks(Protocol):
@@ -151,13 +151,3 @@ def update(optimizer: Optimizer, parts: int, lr: float, scale: float = 1.0, numb
     optimizer.begin(lr, scale, number)
     for part in range(parts):
         optimizer.apply(part)
-
-
-def matrix_lines(tensor: TensorInfo) -> Iterator[tuple[int, int, bool]]:
-    """Yield of the rows and then of the columns of a tensor's matrices how many are here, and of the whole.
-
-    And whether their elements are cut, so that ranks share in sums over each of them.
-    """
-    *_, rows, columns = tensor.shape
-    yield rows, tensor.whole[-2], columns != tensor.whole[-1]
-    yield columns, tensor.whole[-1], rows != tensor.whole[-2]

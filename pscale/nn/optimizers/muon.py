@@ -15,7 +15,7 @@ from pscale.nn.buffers import Array, zeros
 from pscale.nn.kernels.tiles import chunks
 from pscale.nn.optimizers import adamw
 from pscale.nn.optimizers.base import ProcessGroups, Rule, shard_size
-from pscale.nn.optimizers.state import Flat, Kept, Piece, Run, Slots, State, TensorInfo
+from pscale.nn.optimizers.state import Flat, Kept, Piece, Run, Slots, State
 from pscale.nn.param import Param
 
 ITERATIONS = 5
@@ -167,25 +167,25 @@ def _layers(flat: Flat, shards: int) -> Iterator[_Layer]:
             yield _Layer(number, hidden, starts, shard_size(sum(sizes), shards))
 
 
-def _sides(tensor: TensorInfo) -> tuple[int, int]:
+def _sides(tensor: Param) -> tuple[int, int]:
     """Return rows and columns of each matrix of a tensor, whole."""
     *_, rows, columns = tensor.whole
     return rows, columns // tensor.matrices
 
 
-def _is_cut(tensor: TensorInfo) -> bool:
+def _is_cut(tensor: Param) -> bool:
     """Tell whether ranks have parts of the same matrix."""
     return tensor.shape[-2:] != tensor.whole[-2:]
 
 
-def _hidden(units: Iterable[Sequence[TensorInfo]], shards: int) -> Iterator[tuple[int, list[TensorInfo]]]:
+def _hidden(units: Iterable[Sequence[Param]], shards: int) -> Iterator[tuple[int, list[Param]]]:
     """Yield of each unit that has hidden matrices the size of a shard, and these."""
     for unit in units:
         if hidden := [tensor for tensor in unit if tensor.matrices]:
             yield shard_size(sum(tensor.size for tensor in unit), shards), hidden
 
 
-def _sizes(units: Iterable[Sequence[TensorInfo]], shards: int) -> list[int]:
+def _sizes(units: Iterable[Sequence[Param]], shards: int) -> list[int]:
     """Return the numbers of `_Work`."""
     found = list(_hidden(units, shards))
     tensors = [tensor for _, hidden in found for tensor in hidden]

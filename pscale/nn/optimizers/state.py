@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from pscale.nn.buffers import Array, zeros
 from pscale.nn.buffers import aligned as aligned_bytes
@@ -17,31 +17,7 @@ from pscale.nn.param import Param
 from pscale.runs.tensor_files import Elements
 
 
-class TensorInfo(Protocol):
-    """The sizes of a parameter, which a rank may have a part of."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of this rank's part."""
-        ...
-
-    @property
-    def whole(self) -> tuple[int, ...]:
-        """Of all of it."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Elements of this rank's part."""
-        ...
-
-    @property
-    def matrices(self) -> int:
-        """How many of a hidden layer lie side by side in its columns."""
-        ...
-
-
-def every(_: TensorInfo) -> bool:
+def every(_: Param) -> bool:
     """Choose all tensors."""
     return True
 
@@ -55,7 +31,7 @@ class Slots:
     """
 
     arrays: int
-    of: Callable[[TensorInfo], bool] = every
+    of: Callable[[Param], bool] = every
     passes: int = 1
     whole_tensors: bool = False
 

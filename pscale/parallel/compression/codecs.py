@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -18,31 +17,25 @@ _SCALE = np.dtype(np.float32)
 _SMALLEST = np.finfo(_SCALE).tiny
 
 
-class Rounding(Protocol):
-    """How the numbers of a block are rounded; `x` and `work` are (blocks, elements), `scales` (blocks,)."""
+class Rounding:
+    """How the numbers of a block are rounded: to numbers of `kind`, relative to the scale of the block.
+
+    `x` and `work` are (blocks, elements), `scales` (blocks,).
+    """
 
     bits: int
+    kind: type[np.number]
 
     def write(self, x: Array, scales: Array, payload: Message, work: Array) -> None:
         """Choose the scales and write the numbers."""
-        ...
+        raise NotImplementedError
 
     def read(self, scales: Array, payload: Message, out: Array) -> None:
         """Write to `out` what the numbers stand for."""
-        ...
-
-
-class _Scaled:
-    """Numbers of a type, relative to the scale of their block."""
-
-    kind: type[np.number]
-
-    def read(self, scales: Array, payload: Message, out: Array) -> None:
-        """Multiply by the scale."""
         np.multiply(payload.view(self.kind).reshape(out.shape), scales[:, None], out=out, dtype=out.dtype)
 
 
-class Half(_Scaled):
+class Half(Rounding):
     """16 bits of floating point, relative to the largest of the block."""
 
     bits, kind = 16, np.float16
@@ -54,7 +47,7 @@ class Half(_Scaled):
         convert(work, payload.view(np.float16).reshape(x.shape))
 
 
-class Byte(_Scaled):
+class Byte(Rounding):
     """255 equal steps from the largest of the block, negative, to the same, positive."""
 
     bits, kind = 8, np.int8
@@ -68,7 +61,7 @@ class Byte(_Scaled):
             np.copyto(payload.view(np.int8).reshape(x.shape), work, casting="unsafe")
 
 
-class Sign:
+class Sign(Rounding):
     """One bit: above zero or not, times the mean size of the block's numbers (Bernstein et al., 2018)."""
 
     bits = 1
@@ -98,7 +91,7 @@ class Blocks:
         self._size, self._rounding = size, rounding
         self._scales = -(-size // BLOCK)
         self._work: Array = aligned(_ROWS * BLOCK * np.dtype(dtype).itemsize).view(dtype)
-        self.message_bytes = rounded_bytes(size, rounding)
+        self.message_bytes = whole_words(self._scales * _SCALE.itemsize + _payload_bytes(size, rounding))
         self.work_bytes = self._work.nbytes
 
     def encode(self, x: Array, message: Message) -> None:
@@ -135,11 +128,6 @@ class Blocks:
         payload = message[self._scales * _SCALE.itemsize :]
         start, stop = (_payload_bytes(edge, self._rounding) for edge in (place.start, place.stop))
         return scales[place.start // BLOCK : -(-place.stop // BLOCK)], payload[start:stop]
-
-
-def rounded_bytes(size: int, rounding: Rounding) -> int:
-    """Return the bytes of `size` numbers and of their scales."""
-    return whole_words(-(-size // BLOCK) * _SCALE.itemsize + _payload_bytes(size, rounding))
 
 
 def _payload_bytes(size: int, rounding: Rounding) -> int:

@@ -9,9 +9,10 @@ rank and what it held back, P = sum M Q, P is made orthonormal, Q = sum Mᵀ P, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from itertools import accumulate
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,45 +71,7 @@ def whole_words(size_bytes: int) -> int:
 _RUN = 1 << 14  # numbers of the held back that are found together
 
 
-@dataclass(frozen=True, kw_only=True)
-class Factors:
-    """How many numbers a group of tensors sends, by a pair of factors each or as it is."""
-
-    narrow: tuple[tuple[int, int], ...]  # rows and columns of the matrices
-    rest: int  # numbers of all other tensors
-    rank: int
-
-    @property
-    def first(self) -> int:
-        """Numbers of the first sum: of all P, and of the tensors that are sent as they are."""
-        return sum(rows for rows, _ in self.narrow) * self.rank + self.rest
-
-    @property
-    def second(self) -> int:
-        """Numbers of the second sum: of all Q."""
-        return sum(columns for _, columns in self.narrow) * self.rank
-
-
-def factors(shapes: Sequence[tuple[int, ...]], rank: int) -> Factors:
-    """Say how tensors are sent: those in factors whose factors are smaller."""
-    matrices = [_matrix(shape) for shape in shapes]
-    narrow = tuple(each for each in matrices if _narrows(each, rank))
-    rest = sum(rows * columns for rows, columns in matrices if not _narrows((rows, columns), rank))
-    return Factors(narrow=narrow, rest=rest, rank=rank)
-
-
-def _matrix(shape: tuple[int, ...]) -> tuple[int, int]:
-    """See a tensor as a matrix: experts one above the other."""
-    size = int(np.prod(shape))
-    return size // shape[-1], shape[-1]
-
-
-def _narrows(matrix: tuple[int, int], rank: int) -> bool:
-    return sum(matrix) * rank < matrix[0] * matrix[1]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Pair:
+class _Pair(NamedTuple):
     """A matrix with its two factors, all views."""
 
     total: Array
@@ -122,24 +85,49 @@ class LowRank(Reduction):
 
     def __init__(self, grad: Array, axis: Axis, shapes: Sequence[tuple[int, ...]], rank: int):
         self._grad, self._axis = grad, axis
-        sizes = factors(shapes, rank)
         [self.held_back] = zeros([grad.size], grad.dtype)
-        self._first: Array = aligned(sizes.first * grad.itemsize).view(grad.dtype)
-        self._second: Array = aligned(sizes.second * grad.itemsize).view(grad.dtype)
-        self._second[...] = np.random.default_rng(0).standard_normal(sizes.second)
+        matrices = [(math.prod(shape) // shape[-1], shape[-1]) for shape in shapes]  # experts in a column
+        narrow = [
+            sum(each) * rank < math.prod(each) for each in matrices
+        ]  # what two factors are smaller than
+        firsts = [
+            (rank if less else columns) * rows for (rows, columns), less in zip(matrices, narrow, strict=True)
+        ]
+        seconds = [rank * columns * less for (_, columns), less in zip(matrices, narrow, strict=True)]
+        self._first: Array = aligned(sum(firsts) * grad.itemsize).view(grad.dtype)
+        self._second: Array = aligned(sum(seconds) * grad.itemsize).view(grad.dtype)
+        self._second[...] = np.random.default_rng(0).standard_normal(sum(seconds))
         self._work: Array = aligned(_RUN * grad.itemsize).view(grad.dtype)
-        self.factors: list[Array | None] = []  # of each tensor, that the next step goes on from
-        self._pairs, self._rest = self._cut(shapes, rank)
         arrays = (self.held_back, self._first, self._second, self._work)
         self.buffer_bytes = sum(array.nbytes for array in arrays)
+        sizes = [math.prod(shape) for shape in shapes]
+        tensors = (_dealt(grad, sizes), _dealt(self.held_back, sizes))
+        self.factors: list[Array | None] = []  # of each tensor, that the next step goes on from
+        self._pairs: list[_Pair] = []
+        self._rest: list[tuple[Array, Array, Array]] = []  # the other tensors, with what is sent of them
+        sent = zip(
+            matrices,
+            narrow,
+            *tensors,
+            _dealt(self._first, firsts),
+            _dealt(self._second, seconds),
+            strict=True,
+        )
+        for matrix, less, total, held_back, first, second in sent:
+            if less:
+                p, q = first.reshape(-1, rank), second.reshape(-1, rank)
+                self._pairs.append(_Pair(total.reshape(matrix), held_back.reshape(matrix), p, q))
+            else:
+                self._rest.append((total, held_back, first))
+            self.factors.append(self._pairs[-1].q if less else None)
 
     def finish(self) -> None:
         """Sum both factors, multiply them, and hold back a rank's share of what they leave out."""
         self.held_back += self._grad
         for pair in self._pairs:
             np.matmul(pair.held_back, pair.q, out=pair.p)
-        for grad, sent in self._rest:
-            np.copyto(sent, grad)
+        for total, _, sent in self._rest:
+            np.copyto(sent, total)
         self._axis.all_reduce(self._first)
         for pair in self._pairs:
             # Of zeros this makes columns of the unit matrix, so that the iteration never comes to an end.
@@ -149,8 +137,8 @@ class LowRank(Reduction):
             self._axis.all_reduce(self._second)
         for pair in self._pairs:
             np.matmul(pair.p, pair.q.T, out=pair.total)
-        for grad, sent in self._rest:
-            np.copyto(grad, sent)
+        for total, _, sent in self._rest:
+            np.copyto(total, sent)
         self._hold_back()
 
     def _hold_back(self) -> None:
@@ -161,42 +149,11 @@ class LowRank(Reduction):
                 part = total[start : start + _RUN]
                 share = np.divide(part, self._axis.size, out=self._work[: part.size])
                 held_back[start : start + _RUN] -= share
-        for place in self._unheld:
-            self.held_back[place] = 0
-
-    def _cut(
-        self, shapes: Sequence[tuple[int, ...]], rank: int
-    ) -> tuple[list[_Pair], list[tuple[Array, Array]]]:
-        """Return views of the matrices with their factors, and of other tensors with what is sent of them."""
-        pairs, rest = [], []
-        self._unheld: list[slice] = []
-        sums, seconds, start = _Taken(self._first), _Taken(self._second), 0
-        for rows, columns in map(_matrix, shapes):
-            place = slice(start, start + rows * columns)
-            if _narrows((rows, columns), rank):
-                pairs.append(
-                    _Pair(
-                        total=self._grad[place].reshape(rows, columns),
-                        held_back=self.held_back[place].reshape(rows, columns),
-                        p=sums.take(rows * rank).reshape(rows, rank),
-                        q=seconds.take(columns * rank).reshape(columns, rank),
-                    )
-                )
-                self.factors.append(pairs[-1].q)
-            else:
-                self.factors.append(None)
-                rest.append((self._grad[place], sums.take(rows * columns)))
-                self._unheld.append(place)
-            start = place.stop
-        return pairs, rest
+        for _, held_back, _ in self._rest:
+            held_back[...] = 0
 
 
-class _Taken:
-    """Flat memory that is dealt out from its start."""
-
-    def __init__(self, memory: Array):
-        self._memory, self._start = memory, 0
-
-    def take(self, size: int) -> Array:
-        self._start += size
-        return self._memory[self._start - size : self._start]
+def _dealt(memory: Array, sizes: Sequence[int]) -> list[Array]:
+    """Return parts of flat memory, one after another."""
+    starts = accumulate(sizes, initial=0)
+    return [memory[start : start + size] for start, size in zip(starts, sizes, strict=False)]
