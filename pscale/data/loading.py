@@ -5,12 +5,11 @@ Readers do in every step what their name says; what they need before is made whe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Protocol
 
 import numpy as np
 
@@ -26,30 +25,20 @@ from pscale.runs.schema import IoRecorder
 FROM_FILES = ("mpi-io", "files")  # ways of loading that read in every step
 
 
-class Reader(Protocol):
+class Reader:
     """Delivers the windows of this rank; `hints` are those of MPI-IO that the library says it uses."""
 
-    hints: Mapping[str, str]
+    hints: Mapping[str, str] = NO_HINTS
 
     def read(self, step: int, micro: int, windows: Array) -> None:
         """Fill `windows`, uint8 of shape (slots of the micro-batch, sequence + 1)."""
-        ...
+        raise NotImplementedError
 
     def close(self) -> None:
         """Release files; every rank calls it, after the last step."""
-        ...
 
 
-class _FromMemory:
-    """A reader without files."""
-
-    hints = NO_HINTS
-
-    def close(self) -> None:
-        """Leave all to the garbage collector."""
-
-
-class MemoryReader(_FromMemory):
+class MemoryReader(Reader):
     """Keeps the rank's part of the corpus and copies windows out of it."""
 
     def __init__(self, corpus: Corpus, placement: Placement, rank: int):
@@ -62,7 +51,7 @@ class MemoryReader(_FromMemory):
         _copy(self._held, self._placement.offsets(step, micro, self._rank) - self._first, windows)
 
 
-class ScatterReader(_FromMemory):
+class ScatterReader(Reader):
     """The root copies the windows of all ranks from memory and scatters them, in every call."""
 
     def __init__(self, corpus: Corpus, placement: Placement, axis: Axis, shape: tuple[int, int]):
@@ -80,33 +69,31 @@ class ScatterReader(_FromMemory):
         self._axis.scatter(self._parts, windows)
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobFile:
-    """A copy of a part of the corpus for this job, which one of the ranks that read it `writes`."""
+class FileReader(Reader):
+    """Reads every window by its offset from a file at `path`, a copy of a `span` of the corpus for this job.
 
-    path: Path
-    world: Axis
-    writes: bool
+    One of the ranks that read it `writes` it; all ranks of the `world` make theirs, and `opened`, at once.
+    """
 
-    def write(self, corpus: Corpus, start: int, stop: int) -> None:
-        """Return when the file of every rank is there; all ranks call it."""
-        if self.writes:
-            _write(self.path, corpus, start, stop)
-        self.world.barrier()
-
-    def remove(self) -> None:
-        """Remove the file when every rank has come: all ranks call it."""
-        self.world.barrier()
-        if self.writes:
-            self.path.unlink(missing_ok=True)
-
-
-class FileReader:
-    """Reads every window by its offset from a file that holds the corpus from byte `first` on."""
-
-    def __init__(self, file: ParallelFile, job_file: JobFile, first: int, placement: Placement, rank: int):
-        self._file, self._job_file, self._first = file, job_file, first
-        self._placement, self._rank, self.hints = placement, rank, file.hints
+    def __init__(
+        self,
+        path: Path,
+        corpus: Corpus,
+        span: tuple[int, int],
+        placement: Placement,
+        rank: int,
+        *,
+        world: Axis,
+        writes: bool,
+        opened: Callable[[Path], ParallelFile],
+    ):
+        self._path, self._world, self._writes = path, world, writes
+        self._first, self._placement, self._rank = span[0], placement, rank
+        if writes:
+            _write(path, corpus, *span)
+        world.barrier()
+        self._file = opened(path)
+        self.hints = self._file.hints
 
     def read(self, step: int, micro: int, windows: Array) -> None:
         """Read the windows; raises PscaleError where the file has become unreadable or shorter."""
@@ -115,16 +102,18 @@ class FileReader:
             try:
                 self._file.read_at(offset, window)
             except (OSError, EOFError, RuntimeError) as error:  # MPI's own are RuntimeErrors
-                place = f"{window.nbytes} bytes at {offset} of {str(self._job_file.path)!r}"
+                place = f"{window.nbytes} bytes at {offset} of {str(self._path)!r}"
                 raise PscaleError(f"step {step}: cannot read {place}: {error}") from error
 
     def close(self) -> None:
         """Close the file and, when every rank has, remove it."""
         self._file.close()
-        self._job_file.remove()
+        self._world.barrier()
+        if self._writes:
+            self._path.unlink(missing_ok=True)
 
 
-class PrefetchReader:
+class PrefetchReader(Reader):
     """Reads the windows of the next micro-batch on a thread, while a rank computes with the last ones.
 
     `recorder` is told when the thread has read, and how long the step waited for it.
@@ -186,21 +175,16 @@ def open_reader(
         return MemoryReader(corpus, placement, axis.rank)
     if loading == "scatter":
         return ScatterReader(corpus, placement, axis, shape)
-    if loading == "mpi-io":
-        whole = JobFile(path=folder / "corpus.bin", world=mesh.world, writes=mesh.world.rank == 0)
-        whole.write(corpus, 0, corpus.size)
-        try:
-            file = mesh.world.open(whole.path, data.hints)
-        except RuntimeError as error:  # MPI's own
-            told = ", ".join(f"{name}: {value}" for name, value in data.hints.items()) or "none"
-            message = f"MPI-IO cannot open {str(whole.path)!r} with data.hints {told}: {error}"
-            raise PscaleError(message) from error
-        return FileReader(file, whole, 0, placement, axis.rank)
-    path = folder / f"corpus-{axis.rank}.bin"
-    part = JobFile(path=path, world=mesh.world, writes=first_of_same)
-    first, last = placement.span(axis.rank)
-    part.write(corpus, first, last)
-    return FileReader(ParallelFile(path), part, first, placement, axis.rank)
+    read = partial(FileReader, corpus=corpus, placement=placement, rank=axis.rank, world=mesh.world)
+    if loading == "files":
+        path, span = folder / f"corpus-{axis.rank}.bin", placement.span(axis.rank)
+        return read(path, span=span, writes=first_of_same, opened=ParallelFile)
+    path, opened = folder / "corpus.bin", partial(mesh.world.open, hints=data.hints)
+    try:
+        return read(path, span=(0, corpus.size), writes=mesh.world.rank == 0, opened=opened)
+    except RuntimeError as error:  # MPI's own
+        told = ", ".join(f"{name}: {value}" for name, value in data.hints.items()) or "none"
+        raise PscaleError(f"MPI-IO cannot open {str(path)!r} with data.hints {told}: {error}") from error
 
 
 def _part(corpus: Corpus, start: int, stop: int) -> Array:

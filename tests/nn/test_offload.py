@@ -118,8 +118,8 @@ def test_the_two_chunks_that_take_most_together_are_those_that_may_be_in_memory(
 
 
 def test_tensors_stay_whole_and_keep_their_order():
-    cuts = of_tensors([[5, 5, 30, 0, 2, 9]], 12)
-    assert cuts == [[slice(0, 2), slice(2, 3), slice(3, 6)]]
+    cuts = of_tensors([5, 5, 30, 0, 2, 9], 12)
+    assert cuts == [slice(0, 2), slice(2, 3), slice(3, 6)]
 
 
 @pytest.mark.parametrize("nameless", [True, False], ids=["file system with nameless files", "one without"])

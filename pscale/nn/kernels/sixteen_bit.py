@@ -41,33 +41,19 @@ class HalfKernels(Kernels):
         """Compute as many heads at once as there are threads; what goes on from block to block is float32."""
         for part in self._of_heads(of.y):
             with Copies() as copies:
-                super().attend(
-                    replace(
-                        of,
-                        inputs=[copies.read(x[part]) for x in of.inputs],
-                        y=copies.change(of.y[part]),
-                        dropped=of.dropped and of.dropped.part(*part),
-                        softmax=_part(of.softmax, part, copies, written=True),
-                    )
-                )
+                y = copies.change(of.y[part])
+                super().attend(replace(of, y=y, **_operands(of, part, copies, scores=copies.write)))
 
     def attend_backward(self, of: AttentionGradients) -> None:
         """Compute as many heads at once as there are threads."""
         for part in self._of_heads(of.y):
             with Copies() as copies:
+                y, dy = copies.read(of.y[part]), copies.read(of.dy[part])
                 of_q = copies.write if of.first else copies.change
                 of_keys = copies.write if of.first_of_keys else copies.change
-                super().attend_backward(
-                    replace(
-                        of,
-                        inputs=[copies.read(x[part]) for x in of.inputs],
-                        y=copies.read(of.y[part]),
-                        dropped=of.dropped and of.dropped.part(*part),
-                        dy=copies.read(of.dy[part]),
-                        grads=[of_q(of.grads[0][part]), *(of_keys(x[part]) for x in of.grads[1:])],
-                        softmax=_part(of.softmax, part, copies, written=False),
-                    )
-                )
+                grads = [of_q(of.grads[0][part]), *(of_keys(x[part]) for x in of.grads[1:])]
+                operands = _operands(of, part, copies, scores=copies.read)
+                super().attend_backward(replace(of, y=y, dy=dy, grads=grads, **operands))
 
     def _of_heads(self, y: Array) -> list[tuple[slice, slice]]:
         """Cut (B, H, …) into sequences and some heads."""
@@ -92,17 +78,20 @@ def _row_products(a: Array, b: Array, out: Array) -> Iterator[tuple[Array, Array
             yield a[rows], factor, out[rows]
 
 
-def _part(softmax: Softmax, part: tuple[slice, slice], copies: Copies, *, written: bool) -> Softmax:
-    exponentials = softmax.exponentials
-    if exponentials is not None:
-        exponentials = copies.write(exponentials[part]) if written else copies.read(exponentials[part])
-    return replace(
-        softmax,
-        exponentials=exponentials,
-        factors=softmax.factors[part],
-        maximum=softmax.maximum[part],
-        total=softmax.total[part],
-    )
+def _operands(
+    of: AttentionOperands, part: tuple[slice, slice], copies: Copies, scores: Callable[[Array], Array]
+) -> dict[str, Any]:
+    """Return inputs, softmax and what is dropped of some heads; `scores` copies exponentials."""
+    softmax = of.softmax
+    kept = softmax.exponentials
+    return {
+        "inputs": [copies.read(x[part]) for x in of.inputs],
+        "dropped": of.dropped and of.dropped.part(*part),
+        "softmax": Softmax(
+            None if kept is None else scores(kept[part]),
+            *(x[part] for x in (softmax.factors, softmax.maximum, softmax.total)),
+        ),
+    }
 
 
 def _by_tiles(name: str, declared: Declaration) -> Callable[..., float]:

@@ -17,29 +17,26 @@ def longest(total: int, item_bytes: int, chunk_bytes: int) -> int:
     return max(aligned(wanted), _ALIGNED)
 
 
-def even(sizes: Sequence[int], most: int) -> list[list[slice]]:
-    """Cut flat memories of these sizes anywhere."""
-    return [[slice(at, min(at + most, size)) for at in range(0, size, most)] for size in sizes]
+def even(size: int, most: int) -> list[slice]:
+    """Cut flat memory of this size anywhere."""
+    return [slice(at, min(at + most, size)) for at in range(0, size, most)]
 
 
-def of_tensors(sizes: Sequence[Sequence[int]], most: int) -> list[list[slice]]:
-    """Cut flat memories, of tensors of these sizes, between tensors: slices of their numbers.
+def of_tensors(sizes: Sequence[int], most: int) -> list[slice]:
+    """Cut flat memory, of tensors of these sizes, between tensors: slices of their numbers.
 
     A tensor that is larger than a chunk makes one of its own.
     """
-    found: list[list[slice]] = []
-    for tensors in sizes:
-        slices: list[slice] = []
-        held = 0
-        for number, size in enumerate(tensors):
-            if slices and held + size <= most:
-                slices[-1] = slice(slices[-1].start, number + 1)
-                held += size
-            else:
-                slices.append(slice(number, number + 1))
-                held = size
-        found.append(slices)
-    return found
+    slices: list[slice] = []
+    held = 0
+    for number, size in enumerate(sizes):
+        if slices and held + size <= most:
+            slices[-1] = slice(slices[-1].start, number + 1)
+            held += size
+        else:
+            slices.append(slice(number, number + 1))
+            held = size
+    return slices
 
 
 def whole_pages(size_bytes: int) -> int:

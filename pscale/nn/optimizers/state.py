@@ -225,10 +225,10 @@ def _cut(parts: Sequence[Sequence[Flat]], chunk_bytes: int, slots: Slots) -> lis
     if slots.whole_tensors:
         return [
             [
-                flat.tensors(numbers)
+                flat.tensors(each)
                 for flat in part
-                for numbers in of_tensors([[run.size for run in flat.runs]], most)[0]
+                for each in of_tensors([run.size for run in flat.runs], most)
             ]
             for part in parts
         ]
-    return [[flat.part(here) for flat in part for here in even([flat.data.size], most)[0]] for part in parts]
+    return [[flat.part(here) for flat in part for here in even(flat.data.size, most)] for part in parts]
