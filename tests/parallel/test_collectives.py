@@ -10,7 +10,6 @@ from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.analysis.messages import of_network
 from pscale.config import Data, Model, Plan, Train
-from pscale.errors import PlanError
 from pscale.parallel.strategies import check
 from pscale.training.prediction import memory_bytes
 
@@ -40,34 +39,6 @@ def test_every_verb_is_called_on_every_axis_and_holds_two_messages(plan, dtype, 
     assert each_rank(case, plan, folder, held) == [(expected, [0.0, 0.0])] * plan.ranks
     arriving = sum((size - 1) * 240 // size for size in (plan.dp, plan.tp)) * (dtype == "bf16")
     assert memory_bytes(case, 0)["exchange"] == expected + arriving  # pscale adds up in memory of its own
-
-
-@pytest.mark.parametrize(
-    ("plan", "message"),
-    [
-        (
-            Plan(cp=2),
-            "cp 2 does not go with kind collectives: it communicates over dp and tp; "
-            "cp 1 with dp rest would work",
-        ),
-        (
-            Plan(dp=2, zero=1),
-            "zero 1 does not go with kind collectives: it has no parameters; zero 0 would work",
-        ),
-        (
-            Plan(dp=4, shard=2),
-            "shard 2 does not go with zero 0: there is nothing to share; shard 0 would work",
-        ),
-        (
-            Plan(dp=7),
-            "message 240 does not divide by dp 7 × number_bytes 4 = 28; message 224 or 252 would work",
-        ),
-    ],
-)
-def test_what_means_nothing_or_does_not_divide_is_refused(plan, message):
-    with pytest.raises(PlanError) as error:
-        check(replace(on_plan(BARE, plan), train=replace(BARE.train, batch=14)))
-    assert str(error.value) == message
 
 
 def row(verb, rank, phase, **times):

@@ -10,13 +10,11 @@ from thread_mesh import run_ranks
 
 from pscale.config import Plan
 from pscale.config.choices import Context
-from pscale.errors import PlanError
 from pscale.nn.attention import Attention
 from pscale.nn.buffers import Buffers
 from pscale.parallel.context.form import AttentionShare, Form, attention, form_of
 from pscale.parallel.context.layout import Layout
 from pscale.parallel.recompute import executed_flops
-from pscale.parallel.strategies import check
 from pscale.training.dry_run import step_calls
 from pscale.training.prediction import memory_bytes
 
@@ -220,50 +218,3 @@ def test_the_ranks_together_multiply_what_is_counted(kind, placement, attention,
 def test_groups_on_a_ring_multiply_what_is_counted(placement, checkpoint, folder):
     case = planned("unified", placement, cp=4, ulysses=2, model={"attention": "plain"}, checkpoint=checkpoint)
     assert multiplied(case, case.plan, folder) == executed_flops(case)
-
-
-@pytest.mark.parametrize(
-    ("case", "words"),
-    [
-        (planned("ring", "zigzag", cp=5), ["sequence 144", "10 chunks of cp 5", "140 or 150"]),
-        (planned("ring", "zigzag", cp=16), ["sequence 144", "32 chunks of cp 16", "placement contiguous"]),
-        (planned("ring", "contiguous", cp=5), ["sequence 144", "cp 5", "140 or 145"]),
-        (
-            planned("ulysses", "zigzag", cp=3),
-            ["heads 4", "cp 3", "ring or all-gather"],
-        ),
-        (
-            planned("unified", "zigzag", cp=6, ulysses=3, tp=2),
-            ["heads 4", "tp 2 × ulysses 3 = 6", "heads 6 with width 36"],
-        ),
-        (
-            planned("unified", "contiguous", cp=10, ulysses=2),
-            ["sequence 144", "cp 10", "140 or 150"],
-        ),
-        (planned("unified", "zigzag", cp=12), ["cp 12", "ulysses 0", "ulysses 2 or 4 would"]),
-        (planned("unified", "zigzag", cp=4, ulysses=4), ["cp 4", "ulysses 4", "ulysses 2 would"]),
-        (planned("unified", "zigzag", cp=12, ulysses=5), ["cp 12", "ulysses 5", "2 or 4 would"]),
-        (planned("unified", "zigzag", cp=3, ulysses=2), ["cp 3", "context ring with ulysses 0"]),
-        (planned("ring", "zigzag", cp=4, ulysses=2), ["ulysses 2", "context ring", "context unified"]),
-        (
-            replace(planned("ring", "zigzag", cp=2), model=replace(TEXT.model, kind="linear")),
-            ["cp 2", "linear"],
-        ),
-    ],
-)
-def test_a_plan_that_cannot_be_is_refused_with_the_values_that_would_work(case, words):
-    with pytest.raises(PlanError) as caught:
-        check(case)
-    assert all(word in str(caught.value) for word in words)
-
-
-def test_ulysses_deals_out_heads_of_keys_as_well():
-    case = planned("ulysses", "zigzag", cp=4)
-    case = replace(case, model=replace(case.model, kv_heads=2))
-    with pytest.raises(PlanError, match=r"kv_heads 2 do not divide by cp 4; kv_heads 4, or context ring"):
-        check(case)
-
-
-def test_ulysses_deals_out_the_heads_that_tensor_ranks_leave():
-    with pytest.raises(PlanError, match=r"heads 4 do not divide by tp 2 × cp 4 = 8; heads 8"):
-        check(planned("ulysses", "zigzag", tp=2, cp=4))

@@ -3,9 +3,7 @@ import pytest
 from thread_mesh import run_ranks
 
 from pscale.config import Case, Model, Plan, Train
-from pscale.errors import PlanError
 from pscale.parallel.reduction import buckets, make_reduction
-from pscale.parallel.strategies import check
 from pscale.runs.schema import Kind
 from pscale.worker.recorder import Recorder
 
@@ -56,31 +54,3 @@ def test_bucketed_exchangestarts_before_the_backward_pass_is_over():
 
     recorder.enabled = True
     assert run_ranks(2, one, [recorder, Recorder(["dp"])])[0] == 1
-
-
-@pytest.mark.parametrize(
-    ("case", "words"),
-    [
-        (case_of("bucketed", 3), ["batch 8", "dp 3", "6 or 9"]),
-        (Case(suite="s", label="l", ranks=4, plan=Plan(dp=2)), ["needs 2 ranks", "has 4"]),
-        (
-            Case(
-                suite="s",
-                label="l",
-                scaling="strong",
-                ranks=2,
-                plan=Plan(dp=2),
-                train=Train(batch=6, micro_batches=2),
-            ),
-            ["batch 6 does not divide by dp 2 × micro_batches 2 = 4; batch 4 or 8"],
-        ),
-        (
-            Case(suite="s", label="l", ranks=2, plan=Plan(dp=2), train=Train(batch=10, micro_batches=2)),
-            ["batch 5 does not divide by micro_batches 2; batch 4 or 6"],
-        ),
-    ],
-)
-def test_a_plan_that_cannot_be_is_refused_with_the_values_that_would_work(case, words):
-    with pytest.raises(PlanError) as caught:
-        check(case)
-    assert all(word in str(caught.value) for word in words)

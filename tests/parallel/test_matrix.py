@@ -11,7 +11,6 @@ from arena import Arena
 from thread_mesh import ThreadAxis, run_ranks
 
 from pscale.config import Case, Matrix, Model, Plan, Train
-from pscale.errors import PlanError
 from pscale.mesh.grid import coordinates
 from pscale.nn.buffers import Buffers
 from pscale.nn.common_layers import LayerNorm
@@ -20,7 +19,6 @@ from pscale.nn.param import Param, constant, share
 from pscale.parallel.matrix import cannon
 from pscale.parallel.matrix.grid import SCHEMES, cut
 from pscale.parallel.matrix.layers import ColumnNorm, MatrixLinear, make_product
-from pscale.parallel.strategies import check
 from pscale.runs.schema import VERBS, Kind
 from pscale.training.dry_run import step_calls
 from pscale.worker.recorder import Recorder
@@ -220,45 +218,6 @@ def case_of(plan, batch=8, micro_batches=1, **sizes):
     model = Model(**{"heads": 4, "width": 24, "sequence": 16, "layers": 2, **sizes})
     train = Train(batch=batch, micro_batches=micro_batches)
     return Case(suite="s", label="l", ranks=plan.ranks, plan=plan, model=model, train=train)
-
-
-SQUARE, CUBE = Matrix(tx=2, ty=2, algorithm="cannon"), Matrix(tx=2, ty=2, tz=2, algorithm="agarwal")
-
-
-@pytest.mark.parametrize(
-    ("case", "words"),
-    [
-        (
-            case_of(Plan(matrix=SQUARE), kind="linear"),
-            ["2 × 2 cannon", "kind linear", "tx 1 and ty 1 and tz 1 with dp rest"],
-        ),
-        (case_of(Plan(matrix=SQUARE), kind="moe"), ["experts", "kind gpt"]),
-        (case_of(Plan(matrix=SQUARE, tp=2)), ["tp 2", "2 × 2 cannon", "tp 1 with dp rest"]),
-        (case_of(Plan(matrix=SQUARE, cp=2)), ["cp 2", "cp 1 with dp rest"]),
-        (case_of(Plan(matrix=SQUARE, sp=True)), ["sp", "agarwal"]),
-        (case_of(Plan(matrix=SQUARE, pp=2, schedule="zero-bubble")), ["zero-bubble", "1f1b"]),
-        (case_of(Plan(matrix=replace(SQUARE, tz=2))), ["cannon", "tz 2", "tz 1 with dp rest", "axonn"]),
-        (
-            case_of(Plan(dp=2, matrix=replace(SQUARE, tx=3))),
-            ["square", "tx 3", "ty 2", "tx 2 and ty 2 with dp rest"],
-        ),
-        (case_of(Plan(matrix=replace(SQUARE, tx=1))), ["tx 1", "ty 2; ", "algorithm summa"]),
-        (
-            case_of(Plan(matrix=Matrix(tx=2, ty=3, algorithm="summa")), width=27, heads=3),
-            ["width 27", "6 panels", "tx 2", "ty 3", "24 or 30"],
-        ),
-        (case_of(Plan(matrix=Matrix(ty=3)), heads=4), ["heads 4", "ty 3", "3 or 6"]),
-        (case_of(Plan(matrix=Matrix(tx=5))), ["width 24", "tx 5", "20 or 40"]),
-        (case_of(Plan(matrix=CUBE), width=26, heads=2), ["width 26", "tx 2 × tz 2 = 4", "24 or 28"]),
-        (case_of(Plan(matrix=SQUARE), vocabulary=257), ["vocabulary 257", "ty 2", "256 or 258"]),
-        (case_of(Plan(matrix=CUBE), batch=6), ["6 sequences", "tz 2 × ty 2 = 4", "batch 4 or 8"]),
-        (case_of(Plan(matrix=CUBE, dp=2), batch=12, micro_batches=2), ["3 sequences", "batch 8 would"]),
-    ],
-)
-def test_a_grid_that_cannot_be_is_refused_with_what_would_work(case, words):
-    with pytest.raises(PlanError) as caught:
-        check(case)
-    assert [word for word in words if word not in str(caught.value)] == []
 
 
 def calls(plan, clip=None):

@@ -8,12 +8,10 @@ from kept_activations import kept_bytes, message_bytes
 from plans import TEXT, counted, each_rank, multiplied, name, on_plan, predicted_calls
 
 from pscale.config import Data, Matrix, Model, Plan, Train
-from pscale.errors import PlanError
 from pscale.nn import counts
 from pscale.nn.routing import RouterStats
 from pscale.parallel.recompute import executed_flops, segments
 from pscale.parallel.schedule_timing import pipeline_bubble
-from pscale.parallel.strategies import check
 from pscale.training.dry_run import scratch_bytes, step_calls
 from pscale.training.prediction import memory_bytes, predict
 from pscale.worker.verify import assembled, outcome
@@ -202,41 +200,3 @@ def test_a_router_that_counts_again_is_caught(folder, monkeypatch):
     monkeypatch.setattr(RouterStats, "add", never_pause)
     found, *_ = run(on_plan(MOE, plan), replace(plan, checkpoint="full"), folder)
     assert np.abs(found - losses).max() > 1e-3
-
-
-@pytest.mark.parametrize(
-    ("model", "checkpoint", "message"),
-    [
-        (
-            Model(kind="linear", layers=1, width=5, heads=1, sequence=1),
-            "full",
-            "checkpoint full does not go with kind linear: it has no blocks; checkpoint none would work",
-        ),
-        (
-            Model(sequence=2048),
-            "selective",
-            "checkpoint selective recomputes scores, and attention auto keeps none; "
-            "checkpoint none or attention plain would work",
-        ),
-        (
-            BLOCK.model,
-            "full",
-            "checkpoint full does not go with kind block: it is a single block; "
-            "checkpoint selective or none would work",
-        ),
-        (
-            Model(layers=4),
-            "every-5",
-            "checkpoint every-5 has more blocks than layers 4; checkpoint full would work",
-        ),
-        (
-            Model(layers=1),
-            "every-5",
-            "checkpoint every-5 has more blocks than layers 1; checkpoint full would work",
-        ),
-    ],
-)
-def test_what_saves_nothing_is_refused(model, checkpoint, message):
-    with pytest.raises(PlanError) as error:
-        check(replace(GPT, model=model, plan=Plan(checkpoint=checkpoint)))
-    assert str(error.value) == message

@@ -7,11 +7,9 @@ import pytest
 from plans import LINEAR, TEXT, assert_is_serial, error_of, name, on_plan, serial
 
 from pscale.config import Data, Matrix, Model, Plan, Train
-from pscale.errors import PlanError
 from pscale.nn import counts
 from pscale.nn.optimizers.base import ProcessGroups
 from pscale.parallel import zero
-from pscale.parallel.strategies import check
 from pscale.training.prediction import memory_bytes
 
 # The bias of the keys has no gradient but rounding, which a small epsilon would blow up to a weight.
@@ -154,12 +152,3 @@ def test_adafactor_keeps_a_row_and_a_column_of_a_matrix_and_the_others_two_of_al
     assert state("adafactor") < state("adamw") / 20
     assert state("lion") == state("adamw") / 2
     assert state("lamb", dp=4, zero=1) == pytest.approx(2 * parameters, rel=0.01)
-
-
-def test_a_warm_up_that_never_ends_is_refused():
-    case = replace(GPT, train=replace(TRAIN, lr_warmup=40, warmup=5, steps=30))
-    with pytest.raises(PlanError) as error:
-        check(case)
-    assert str(error.value) == (
-        "lr_warmup 40 leaves none of warmup 5 + steps 30 at the full rate; lr_warmup 34 would work"
-    )

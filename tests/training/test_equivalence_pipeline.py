@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from kept_activations import kept_bytes
 from plans import (
-    BLOCK,
     TEXT,
     assert_is_serial,
     difference,
@@ -18,9 +17,7 @@ from plans import (
 )
 
 from pscale.config import Data, Model, Plan
-from pscale.errors import PlanError
 from pscale.parallel.pipeline import timetable
-from pscale.parallel.strategies import check
 from pscale.training.dry_run import step_calls
 
 pytestmark = pytest.mark.slow
@@ -177,25 +174,3 @@ def test_what_is_lost_between_stages_is_caught(kind, folder):
     case = with_micro_batches(DEEP, 2)
     error, _ = error_of(case, plan("zero-bubble", 2), folder, lose)
     assert error > 1e-6
-
-
-@pytest.mark.parametrize(
-    ("how", "changes", "words"),
-    [
-        (plan("1f1b", 8), {}, ["pp 8", "layers 4", "pp 1, 2 or 4 with dp rest"]),
-        (plan("interleaved", 4, 2), {}, ["pp 4 × virtual_stages 2 = 8", "layers 4", "pp 1", "1f1b"]),
-        (plan("interleaved", 2, 3), {"micro_batches": 2}, ["virtual_stages 2"]),
-        (plan("interleaved", 2, 2), {"micro_batches": 3, "batch": 12}, ["micro_batches 3", "pp 2", "2 or 4"]),
-        (plan("interleaved", 2), {}, ["virtual_stages", "2", "1f1b"]),
-        (plan("1f1b", 2, 2), {}, ["virtual_stages 2", "interleaved", "1f1b"]),
-    ],
-)
-def test_a_pipeline_that_cannot_be_is_refused_with_the_values_that_would_work(how, changes, words):
-    with pytest.raises(PlanError) as caught:
-        check(replace(DEEP, ranks=how.ranks, plan=how, train=replace(DEEP.train, **changes)))
-    assert all(word in str(caught.value) for word in words), caught.value
-
-
-def test_a_model_of_one_unit_cannot_be_cut():
-    with pytest.raises(PlanError, match="pp 2 does not go with kind block: it is one unit"):
-        check(replace(BLOCK, ranks=2, plan=plan("1f1b", 2)))

@@ -9,8 +9,6 @@ from plans import each_rank, name, on_plan, predicted_calls, predicted_state, tr
 from training.test_equivalence_products import GPT, MOE
 
 from pscale.config import Matrix, Plan, Precision
-from pscale.errors import PlanError
-from pscale.parallel.strategies import check
 
 
 def in_float32(case, **precision):
@@ -87,20 +85,3 @@ def test_without_a_scale_nobody_looks(folder):
     assert not case.asks_for_norm
     (columns,) = each_rank(case, Plan(), folder, lambda trainer, _: trainer.loss_scaling.columns(1))
     assert columns == {"loss_scales": None, "skipped_steps": None}
-
-
-@pytest.mark.parametrize(
-    ("model", "plan", "words"),
-    [
-        ({}, Plan(dp=2, compression="sign"), "compression none or loss_scale none would work"),
-        (
-            {"kind": "collectives"},
-            Plan(dp=2),
-            "loss_scale dynamic does not go with kind collectives: it has no loss; loss_scale none",
-        ),
-    ],
-)
-def test_what_has_no_loss_or_keeps_gradients_of_other_scales_is_refused(model, plan, words):
-    case = in_float32(replace(GPT, model=replace(GPT.model, **model)), loss_scale="dynamic")
-    with pytest.raises(PlanError, match=words):
-        check(on_plan(case, plan))

@@ -10,7 +10,6 @@ from kept_activations import message_bytes
 from plans import TEXT, each_rank, name, on_plan, predicted_state
 
 from pscale.config import Data, Matrix, Model, Plan
-from pscale.errors import PlanError
 from pscale.nn.offload.scratch import Scratch
 from pscale.parallel.strategies import check
 from pscale.runs.schema import PHASES, VERBS, Kind
@@ -137,21 +136,3 @@ def test_stalls_are_a_kind_of_time_of_their_own_to_the_nanosecond(offload, verb,
     assert np.abs(parts - sums["wall_s"]).max() < 1e-12
     assert sums["offload_read_bytes"].sum() == STEPS * offloaded(case, 0).read_bytes
     assert sums["offload_write_bytes"].sum() == STEPS * offloaded(case, 0).written_bytes
-
-
-REFUSED = [
-    ("optimizer", {"optimizer": "adafactor"}, {}, "optimizer does not go with optimizer_state factored"),
-    ("both", {"optimizer": "sgd", "momentum": 0.0}, {}, "both does not go with optimizer_state none"),
-    ("activations", {}, {"layers": 1}, "activations does not go with layers 1"),
-    ("both", {}, {"kind": "linear"}, "both does not go with kind linear"),
-]
-
-
-@pytest.mark.parametrize(
-    ("offload", "training", "sizes", "message"), REFUSED, ids=[each[3] for each in REFUSED]
-)
-def test_what_would_save_nothing_is_refused(offload, training, sizes, message):
-    case = replace(GPT, train=replace(GPT.train, **training), model=replace(GPT.model, **sizes))
-    with pytest.raises(PlanError) as error:
-        check(on_plan(case, Plan(offload=offload)))
-    assert str(error.value).startswith(f"offload {message}")

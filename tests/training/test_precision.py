@@ -20,13 +20,11 @@ from training.test_memory import held, planned, predicted
 
 from pscale.config import Matrix, Model, Plan, Precision
 from pscale.config.training import ROUNDOFF
-from pscale.errors import PlanError
 from pscale.mesh.alone import SelfMesh
 from pscale.nn import kernels
 from pscale.nn.dtypes import dtype_of, tolerance
 from pscale.nn.kernels.sixteen_bit import HalfFusedKernels, HalfKernels
 from pscale.nn.routing import RouterStats
-from pscale.parallel.strategies import check
 from pscale.worker.routing_replay import RoutingRecord, RoutingReplay
 from pscale.worker.verify import on_one_rank
 
@@ -252,31 +250,6 @@ def test_a_product_is_that_of_float32_rounded_once(dtype):
         apart = out.astype(np.float32) != rounded
         assert np.count_nonzero(apart) < 5e-3 * out.size
         np.testing.assert_allclose(out.astype(np.float32), rounded, rtol=2 * ROUNDOFF[dtype], atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("model", "plan", "precision", "words"),
-    [
-        ({}, {"dp": 2, "compression": "int8"}, {}, "compression none or precision float32 would work"),
-        (
-            {},
-            {"dp": 2, "reduction": "gather-broadcast"},
-            {"reduce": "float32"},
-            "reduction bucketed or all-reduce, or reduce wire would work",
-        ),
-        (
-            {"kind": "collectives"},
-            {"dp": 2},
-            {"reduce": "float32"},
-            "it has no gradients; reduce wire would work",
-        ),
-    ],
-)
-def test_what_is_not_computed_in_16_bits_is_refused_with_what_is(model, plan, precision, words):
-    case = replace(in_("bf16", **precision), model=replace(SMALL.model, dtype="bf16", **model))
-    plan = Plan(**plan)
-    with pytest.raises(PlanError, match=words):
-        check(replace(case, ranks=plan.ranks, plan=plan))
 
 
 @pytest.mark.parametrize("plan", [Plan(), Plan(dp=2, reduction="all-reduce"), Plan(dp=2, zero=3)], ids=name)
