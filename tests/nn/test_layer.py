@@ -5,7 +5,7 @@ import pytest
 from arena import Arena
 from nn.differences import check, hand, param
 
-from pscale.nn.attention import Attention, Rotary, ScoreDropout, turns
+from pscale.nn.attention import NO_DROPOUT, Attention, Rotary, ScoreDropout, turns
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.common_layers import BiasGelu, Draws, Dropout, LayerNorm, Linear, Positions, SwiGlu, Tokens
 from pscale.nn.kernels import philox
@@ -86,10 +86,10 @@ either = pytest.mark.parametrize("keeps_scores", [True, False])
 @either
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("T", [1, 5, 8, 27])
-@pytest.mark.parametrize(("queries", "dropout"), [(1, None), (3, None), (3, "some")])
+@pytest.mark.parametrize(("queries", "dropout"), [(1, NO_DROPOUT), (3, NO_DROPOUT), (3, DROPOUT)])
 def test_gradients_of_attention_are_the_slopes_for_every_number_of_blocks(T, keeps_scores, queries, dropout):
     buffers = Buffers()
-    given = {"keeps_scores": keeps_scores, "buffers": buffers, "dropout": dropout and DROPOUT}
+    given = {"keeps_scores": keeps_scores, "buffers": buffers, "dropout": dropout}
     check(Attention(2, queries, **given), normal(2, T, (queries + 2) * 6), buffers)
 
 

@@ -59,6 +59,13 @@ def part(whole, partition, mesh):
     return cutting, np.ascontiguousarray((cutting.take(whole) if cutting else whole).reshape(shape))
 
 
+def put(cutting, mine, whole):
+    if cutting:
+        cutting.put(mine, whole)
+    else:
+        whole[...] = mine.reshape(whole.shape)
+
+
 def taken(x, buffers):
     mine = buffers.take(x.shape, x.dtype)
     np.copyto(mine, x)
@@ -85,7 +92,7 @@ def multiplied(plan, direction):
         recorder.enabled = True
         y, cache = layer.forward(taken(mine_a[:, None], buffers))
         forward = moved(recorder, plan)
-        cut_c.put(y, wholes[0])
+        put(cut_c, y, wholes[0])
         dx = layer.backward(taken(mine_dc[:, None], buffers), cache)
         recorder.enabled = False
         rows = mesh.axis(*spread_c.rows)
@@ -93,7 +100,7 @@ def multiplied(plan, direction):
         for cutting, mine, whole in zip(
             (cut_a, cut_b, cut_bias), (dx, weight.grad, vector.grad), wholes[1:], strict=True
         ):
-            cutting.put(mine, whole)
+            put(cutting, mine, whole)
         del y, cache, dx
         assert buffers.held_bytes == 0
         return forward, moved(recorder, plan) - forward
