@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import select
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,16 +15,11 @@ from pscale.config.expressions import evaluate, names_in
 from pscale.config.metrics import conversion
 from pscale.config.workload import MATCH, Figure, number
 from pscale.errors import UsageError
-from pscale.launch import search
 from pscale.launch.outcome import STDERR, STDOUT, Reading
-from pscale.launch.search import MOST, visible
+from pscale.launch.search import CHUNK, MOST, Log, Pattern, alarm, text_of, visible
 from pscale.runs.launch_folder import LaunchFolder
 
 _LOGS = STDOUT, STDERR
-_PATTERN_S = 10.0  # that a pattern may take for one part of the output
-_SEARCH_S = 60.0  # that a search may take in all, if `time_limit` is no more
-_START_S = 60.0  # that Python may take to start, from a slow disk
-_LARGEST_FILE = 64 << 20
 _QUOTED = 60  # characters of what is no number
 _SEPARATORS = ",;\t"
 Texts = Sequence[tuple[str, str]]  # numbers as they were written, each with its unit
@@ -39,124 +30,89 @@ class NotThereError(Exception):
 
 
 class OutputSearch:
-    """The search for the patterns of a workload in the logs of a launch: in a process that can be ended."""
+    """The patterns of a workload in the logs of a launch; one that takes too long ends the search.
 
-    def __init__(self, case: Case, folder: LaunchFolder):
-        self._figures, self._success = case.workload.figures, case.workload.success.regex
-        self._folder, self._encoding = folder, case.workload.encoding
-        self._names = [f"figure {name}" for name, figure in self._figures.items() if figure.regex]
-        self._patterns = [
-            (figure.regex, figure.pick == "first", figure.pick in (None, "last") and not figure.steps)
-            for figure in self._figures.values()
-            if figure.regex
-        ]
-        if self._success:
-            self._names.append("success")
-            self._patterns.append((self._success, True, False))
-        self._process: subprocess.Popen[bytes] | None = None
-        self._limit_s = max(case.launch.time_limit_s, _SEARCH_S)
-        self._left_s = self._limit_s
-        self._trouble = ""
-
-    def advance(self, name: str, end: int) -> None:
-        """Search a log up to a byte, before that part of it is left out."""
-        if self._patterns and not self._trouble:
-            self._ask(_LOGS.index(name), end, is_last=False)
-
-    def finish(self) -> Found:
-        """Search what is left; raises NotThereError where a pattern takes too long, or fails."""
-        if not self._patterns:
-            return Found([], [], 0, "")
-        document: Any = None
-        for place, name in enumerate(_LOGS):
-            if not self._trouble:
-                end = os.fstat(self._folder.descriptor(name)).st_size
-                document = self._ask(place, end, is_last=True)
-        if self._trouble:
-            raise NotThereError(self._trouble)
-        return Found(
-            self._names, document["found"], document["searched"], document["foreign"] and self._encoding
-        )
-
-    def close(self) -> None:
-        """End the process, if there is one."""
-        if self._process:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
-
-    def _ask(self, log: int, end: int, *, is_last: bool) -> Any:
-        """Return the answer to a request; a pattern that takes too long is noted, and all ends."""
-        process = self._process = self._process or self._start()
-        assert process.stdin
-        assert process.stdout
-        busy, deadline = 0, time.monotonic() + self._left_s
-        with suppress(OSError):
-            process.stdin.write(json.dumps([log, end, is_last]).encode() + b"\n")
-            process.stdin.flush()
-            for line in _lines(process.stdout.fileno(), _PATTERN_S):
-                answer = json.loads(line)
-                self._left_s = deadline - time.monotonic()
-                if not isinstance(answer, int):
-                    return answer
-                busy = answer
-                if self._left_s < 0:
-                    break
-        limits = f"{_PATTERN_S:g} s in {search.CHUNK >> 20} MiB of output", f"{self._limit_s:g} s in output"
-        self._trouble = (
-            f"{self._names[busy]}: the search for '{self._patterns[busy][0]}' took more than"
-            f" {limits[self._left_s < 0]}: write it without repetition within repetition, as (a+)+"
-        )
-        self.close()
-        return None
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        logs = [self._folder.descriptor(name) for name in _LOGS]
-        command = [sys.executable, "-I", "-S", search.__file__]
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0, pass_fds=logs)
-        asked = {"encoding": self._encoding, "patterns": self._patterns, "logs": logs}
-        assert process.stdin
-        assert process.stdout
-        process.stdin.write(json.dumps(asked).encode() + b"\n")
-        next(_lines(process.stdout.fileno(), _START_S), b"")
-        return process
-
-
-def _lines(pipe: int, limit_s: float) -> Iterator[bytes]:
-    """Yield what a process writes, line by line, until it ends or takes too long for the next."""
-    content = bytearray()
-    while select.select([pipe], [], [], limit_s)[0] and (part := os.read(pipe, 1 << 16)):
-        content += part
-        *whole, content = content.split(b"\n")
-        yield from map(bytes, whole)
-
-
-class Found:
-    """What was found of each pattern: its matches in standard output, else in standard error.
-
-    `foreign` is the encoding where the output does not look like it.
+    A pattern may take `pattern_s` for a part of the output, and all may take `search_s`, or as long as a
+    launch may if that is more.
     """
 
-    def __init__(self, names: Sequence[str], logs: Sequence[Sequence[Any]], searched: int, foreign: str):
-        self._of: dict[str, tuple[int, list[tuple[str | None, str | None]]]] = {
-            name: next((log[place] for log in logs if log[place][0]), (0, []))
-            for place, name in enumerate(names)
+    def __init__(
+        self, case: Case, folder: LaunchFolder, pattern_s: float = 10.0, search_s: float = 60.0
+    ) -> None:
+        workload = case.workload
+        self._success = workload.success.regex
+        asked = {
+            f"figure {name}": (
+                figure.regex,
+                figure.pick == "first",
+                figure.pick in (None, "last") and not figure.steps,
+            )
+            for name, figure in workload.figures.items()
+            if figure.regex
         }
-        self.searched = f"in {searched:,} bytes of output" if searched else "as the output is empty"
-        if foreign:
-            self.searched += f", which are not all {foreign}: name their `encoding`, as utf-16 or latin-1"
+        if self._success:
+            asked["success"] = self._success, True, False
+        self._logs = {
+            name: Log(
+                folder.descriptor(name),
+                workload.encoding,
+                {pattern: Pattern(*words) for pattern, words in asked.items()},
+            )
+            for name in (_LOGS if asked else ())
+        }
+        self._encoding, self._trouble = workload.encoding, ""
+        self._pattern_s, self._limit_s = pattern_s, max(case.launch.time_limit_s, search_s)
+        self._left_s = self._limit_s
 
-    def count(self, name: str) -> int:
-        """Return how many matches a pattern has."""
-        return self._of[name][0]
+    def advance(self, name: str, end: int | None = None) -> None:
+        """Search a log up to a byte, before that part of it is left out; by default to its end."""
+        if name not in self._logs or self._trouble:
+            return
+        for window in self._logs[name].windows(end):
+            for what, pattern in self._logs[name].patterns.items():
+                if not self._is_in_time(pattern, window):
+                    limit = f"{self._pattern_s:g} s in {CHUNK >> 20} MiB of output"
+                    if self._left_s < 0:
+                        limit = f"{self._limit_s:g} s in output"
+                    self._trouble = (
+                        f"{what}: the search for '{pattern.regex}' took more than {limit}: write it without "
+                        "repetition within repetition, as (a+)+"
+                    )
+                    return
 
-    def texts(self, name: str) -> Texts:
-        """Return the numbers in the matches of a pattern, with their units."""
-        return [(text or "", unit or "") for text, unit in self._of[name][1]]
+    def _is_in_time(self, pattern: Pattern, window: str) -> bool:
+        begun_s, done = time.monotonic(), False
+        with suppress(TimeoutError, MemoryError), alarm(min(self._pattern_s, self._left_s)):
+            pattern.search(window)
+            done = True
+        self._left_s -= time.monotonic() - begun_s
+        return done and self._left_s >= 0
+
+    def finish(self) -> None:
+        """Search what is left; raises NotThereError where that takes too long or nothing tells success."""
+        for name in self._logs:
+            self.advance(name)
+        if self._trouble:
+            raise NotThereError(self._trouble)
+        if self._success and not self.pattern("success").count:
+            raise NotThereError(f"no success: nothing matches '{self._success}' {self.scope}")
+
+    def pattern(self, name: str) -> Pattern:
+        """Return a pattern with its matches in standard output, else those in standard error."""
+        patterns = [log.patterns[name] for log in self._logs.values()]
+        return next((pattern for pattern in patterns if pattern.count), patterns[0])
+
+    @property
+    def scope(self) -> str:
+        """Where was searched; in which encoding, if the output does not look like it."""
+        searched = sum(log.searched for log in self._logs.values())
+        where = f"in {searched:,} bytes of output" if searched else "as the output is empty"
+        if any(log.foreign for log in self._logs.values()):
+            where += f", which are not all {self._encoding}: name their `encoding`, as utf-16 or latin-1"
+        return where
 
 
-def readings(case: Case, found: Found, opened: Callable[[str, str], bytes]) -> dict[str, Reading]:
+def readings(case: Case, search: OutputSearch, opened: Callable[[str, str], bytes]) -> dict[str, Reading]:
     """Return the value of each figure by name; `opened` returns a file's content, given it and the figure.
 
     Raises NotThereError where there is none; a step time must be above 0.
@@ -167,7 +123,7 @@ def readings(case: Case, found: Found, opened: Callable[[str, str], bytes]) -> d
             known[name] = _computed(case, name, known)
             continue
         if figure.regex:
-            texts, where = _in_output(name, figure, found), ""
+            texts, where = _in_output(name, figure, search), ""
         else:
             file = workload_command.figure_file(case, name)
             content = _decoded(opened(name, file), case.workload.encoding)
@@ -205,26 +161,18 @@ def _kind(case: Case) -> str:
     return "rate" if case.workload.rate else "step time"
 
 
-def check_success(case: Case, found: Found) -> None:
-    """Raise NotThereError where the output does not have the sign of success."""
-    regex = case.workload.success.regex
-    if regex and not found.count("success"):
-        raise NotThereError(f"no success: nothing matches '{regex}' {found.searched}")
-
-
-def _in_output(name: str, figure: Figure, found: Found) -> Texts:
-    count = found.count(f"figure {name}")
+def _in_output(name: str, figure: Figure, search: OutputSearch) -> Texts:
+    pattern = search.pattern(f"figure {name}")
     if figure.pick == "count":
-        return [(str(count), "")]
-    if not count:
+        return [(str(pattern.count), "")]
+    if not pattern.count:
         raise NotThereError(
-            f"the output has no figure {name}: nothing matches '{figure.regex}' {found.searched}"
+            f"the output has no figure {name}: nothing matches '{figure.regex}' {search.scope}"
         )
-    texts = found.texts(f"figure {name}")
-    if count > MOST and len(texts) > 1:
-        said = f"'{figure.regex}' has {count:,} matches; expected at most {MOST:,}"
+    if pattern.count > MOST and len(pattern.texts) > 1:
+        said = f"'{figure.regex}' has {pattern.count:,} matches; expected at most {MOST:,}"
         raise NotThereError(f"figure {name}: {said}")
-    return texts
+    return pattern.texts
 
 
 def _reading(case: Case, name: str, texts: Texts, where: str) -> Reading:
@@ -281,17 +229,8 @@ _PICKS: Mapping[str, Callable[[Sequence[float]], float]] = {
 }
 
 
-def content_of(file: str, name: str, folder: LaunchFolder) -> bytes:
-    """Return what is in a file that a program has written; raises OSError where it is none."""
-    with folder.open(file) as written:
-        content = written.read(_LARGEST_FILE + 1)
-    if len(content) > _LARGEST_FILE:
-        raise NotThereError(f"figure {name}: {file} has more than {_LARGEST_FILE >> 20} MiB")
-    return content
-
-
 def _decoded(content: bytes, encoding: str) -> str:
-    return search.text_of(content, encoding).removeprefix("\ufeff")
+    return text_of(content, encoding).removeprefix("\ufeff")
 
 
 def _in_json(name: str, figure: Figure, file: str, content: str) -> list[str]:

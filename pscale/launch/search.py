@@ -1,21 +1,16 @@
-"""Matches of regular expressions in logs, found in a process of its own: a pattern may backtrack for ever.
-
-`python -I -S search.py` loads nothing of pscale, to start quickly. It reads requests from its standard input,
-a line of JSON each: first what is searched for, then `[log, end]`: search this log up to this byte. An empty
-one ends the search. Before it looks for a pattern it writes the number of it; when it has started, and when
-a request is done, `null`; in the end what it found. Who asks can so end it, and say what it was busy with.
-"""
+"""Matches of regular expressions in logs that may be read while they are written, part by part."""
 
 from __future__ import annotations
 
 import codecs
 import errno
-import json
 import os
 import re
-import sys
-from collections.abc import Iterator
-from typing import Any
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import FrameType
 
 CHUNK = 1 << 20  # bytes that are searched at once
 OVERLAP = 1 << 16  # characters that are searched again with what follows: a match may have several lines
@@ -53,28 +48,51 @@ def text_of(content: bytes, encoding: str) -> str:
     return content.decode(encoding, "pscale")
 
 
+@contextmanager
+def alarm(limit_s: float) -> Iterator[None]:
+    """Raise TimeoutError in a block after some time, also within a pattern that backtracks for ever.
+
+    `re` looks for signals as it goes; they reach the main thread alone, and others have no limit.
+    """
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise TimeoutError
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, max(limit_s, 1e-6))  # 0 would be for ever
+        yield
+    finally:
+        with suppress(TimeoutError):  # at the last moment
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before or signal.SIG_DFL)
+
+
 class Pattern:
-    """A pattern that is searched for in one log, part by part."""
+    """A pattern that is searched for in one log, part by part: its first match alone, its last, or all."""
 
     def __init__(self, regex: str, first: bool, last: bool):
-        self._regex = re.compile(regex, re.MULTILINE)
+        self.regex = regex
+        self._compiled = re.compile(regex, re.MULTILINE)
         self._first, self._last = first, last
-        self.count, self.matches = 0, list[tuple[str | None, str | None]]()
+        self.count, self.texts = 0, list[tuple[str, str]]()  # of each match the number and the unit
         self.begin = 0  # in the window: behind the last match
 
     def search(self, window: str) -> None:
         """Look for matches in a window that begins where the last one was left."""
-        if self._first and self.matches:
+        if self._first and self.count:
             return
-        for match in self._regex.finditer(window, self.begin):
+        for match in self._compiled.finditer(window, self.begin):
             self.begin = match.end() + (match.end() == match.start())
             self.count += 1
-            number, unit, *_ = (*match.groups(), None, None)
-            groups = number, unit
+            number, unit, *_ = (*match.groups(""), "", "")
             if self._last:
-                self.matches = [groups]
+                self.texts = [(number, unit)]
             elif self.count <= MOST:
-                self.matches.append(groups)
+                self.texts.append((number, unit))
             if self._first:
                 return
 
@@ -82,7 +100,7 @@ class Pattern:
 class Log:
     """A log and what was found in it so far."""
 
-    def __init__(self, descriptor: int, encoding: str, patterns: list[Pattern]):
+    def __init__(self, descriptor: int, encoding: str, patterns: Mapping[str, Pattern]):
         self._descriptor, self.patterns = descriptor, patterns
         self._decoder = codecs.getincrementaldecoder(encoding)("pscale")
         self._rest = ""  # without a line's end
@@ -90,8 +108,9 @@ class Log:
         self.searched = 0  # bytes
         self.foreign = False  # how it begins is of another encoding
 
-    def search(self, end: int, *, is_last: bool) -> Iterator[int]:
-        """Search up to the byte `end`; yield the number of each pattern before it is looked for."""
+    def windows(self, end: int | None) -> Iterator[str]:
+        """Yield what all patterns are to be looked for in next, up to a byte, or to the end of the log."""
+        is_last, end = end is None, os.fstat(self._descriptor).st_size if end is None else end
         while self.searched < end or is_last:
             self._skip_hole(end)
             content = os.pread(self._descriptor, min(CHUNK, end - self.searched), self.searched)
@@ -112,7 +131,7 @@ class Log:
             if error.errno == errno.ENXIO:  # nothing was written behind it
                 self.searched = end
 
-    def _add(self, text: str, *, final: bool) -> Iterator[int]:
+    def _add(self, text: str, *, final: bool) -> Iterator[str]:
         text = self._rest + text
         whole = max(text.rfind("\n"), text.rfind("\r", 0, len(text) - 1)) + 1  # "\n" may follow a last "\r"
         if final or len(text) - whole > CHUNK:
@@ -121,45 +140,11 @@ class Log:
         if whole == 0 and not final:
             return
         self._window += _UNSEEN.sub("", _ENDS.sub("\n", text[:whole]))
-        for number, pattern in enumerate(self.patterns):
-            yield number
-            pattern.search(self._window)
+        yield self._window
         cut = self._window.rfind("\n", 0, max(0, len(self._window) - OVERLAP))
         if cut <= 0 and len(self._window) > 2 * CHUNK:  # a single line
             cut = len(self._window) - OVERLAP
         if cut > 0:  # the line's end stays, so that what follows begins a line and not the text
             self._window = self._window[cut:]
-            for pattern in self.patterns:
+            for pattern in self.patterns.values():
                 pattern.begin = max(1, pattern.begin - cut)
-
-
-def _say(what: Any) -> None:
-    os.write(1, json.dumps(what).encode() + b"\n")
-
-
-def main() -> None:
-    """Answer the requests on standard input."""
-    asked = json.loads(sys.stdin.readline())
-    logs = [
-        Log(descriptor, asked["encoding"], [Pattern(*each) for each in asked["patterns"]])
-        for descriptor in asked["logs"]
-    ]
-    _say(None)
-    for line in sys.stdin:
-        log, end, is_last = json.loads(line)
-        for number in logs[log].search(end, is_last=is_last):
-            _say(number)
-        if is_last and log == len(logs) - 1:
-            break
-        _say(None)
-    _say(
-        {
-            "searched": sum(log.searched for log in logs),
-            "foreign": any(log.foreign for log in logs),
-            "found": [[[each.count, each.matches] for each in log.patterns] for log in logs],
-        }
-    )
-
-
-if __name__ == "__main__":
-    main()

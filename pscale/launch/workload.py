@@ -10,12 +10,12 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from pscale.config import Case, workload_command
-from pscale.launch.figures import NotThereError, OutputSearch, check_success, content_of, readings
+from pscale.launch.figures import NotThereError, OutputSearch, readings
 from pscale.launch.local import Observer
 from pscale.launch.machine import Machine, place
 from pscale.launch.outcome import STDERR, STDOUT, Verdict, cause, last_words, tail
@@ -26,6 +26,7 @@ from pscale.runs.launch_folder import LaunchFolder
 from pscale.runs.run_events import Built
 
 INSIDE = "work"  # the folder in which the program runs, in that of its launch
+_LARGEST_FILE = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,30 +104,25 @@ def changed(case: Case) -> str:
 class Judge:
     """How a launch of a case ended, by its output and by what its program left in `work`."""
 
-    def __init__(self, case: Case, work: Work):
-        self._case, self._work = case, work
-        self._search: OutputSearch | None = None
+    def __init__(self, case: Case, work: Work, search: Callable[..., OutputSearch] = OutputSearch):
+        self._case, self._work, self._search = case, work, cache(partial(search, case))
 
     def read_on(self, folder: LaunchFolder, log: str, end: int) -> None:
         """Search a log up to a byte, before parts of it are left out."""
-        self._search = self._search or OutputSearch(self._case, folder)
-        self._search.advance(log, end)
+        self._search(folder).advance(log, end)
 
     def __call__(self, folder: LaunchFolder, exit_code: int) -> Verdict:
         """Return how the launch in `folder` ended; of the program's files only those asked for are kept."""
-        case, search = self._case, self._search or OutputSearch(self._case, folder)
+        case, search = self._case, self._search(folder)
         try:
             if exit_code != case.workload.success.exit:
                 unlike = _unlike(case.workload.success.exit, folder, exit_code)
                 return Verdict(status="failed", reason=f"{unlike}{last_words(folder, STDERR, STDOUT)}")
-            found = search.finish()
-            check_success(case, found)
-            figures = readings(case, found, partial(_content, self._work))
+            search.finish()
+            figures = readings(case, search, partial(_content, self._work))
             _keep(case, self._work)
         except NotThereError as error:
             return Verdict(status="failed", reason=f"{error}{last_words(folder, STDOUT, STDERR)}")
-        finally:
-            search.close()
         return Verdict(status="ok", figures=figures)
 
 
@@ -144,10 +140,14 @@ def _content(work: Work, figure: str, file: str) -> bytes:
     if not work.is_written(file):
         raise NotThereError(f"{missing}: that of `files.in` is unchanged")
     try:
-        return content_of(file, figure, work.folder)
+        with work.folder.open(file) as written:
+            content = written.read(_LARGEST_FILE + 1)
     except OSError as error:
         seen = f": {file} {error.strerror}" if os.path.lexists(work.folder.path / file) else ""
         raise NotThereError(f"{missing}{seen}") from None
+    if len(content) > _LARGEST_FILE:
+        raise NotThereError(f"figure {figure}: {file} has more than {_LARGEST_FILE >> 20} MiB")
+    return content
 
 
 def _keep(case: Case, work: Work) -> None:

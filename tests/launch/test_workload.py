@@ -1,11 +1,12 @@
 """What a launch of a workload leaves: its figures, and why it failed."""
 
 import os
+from functools import partial
 
 import pytest
 
 from pscale.config import Case, Figure, Files, Launch, Success, Workload
-from pscale.launch import figures as figures_module
+from pscale.launch.figures import OutputSearch
 from pscale.launch.outcome import STDERR, STDOUT
 from pscale.launch.workload import INSIDE, Judge, Work, prepare
 from pscale.runs.launch_folder import LaunchFolder
@@ -17,7 +18,18 @@ NONE = Files()
 def ended(tmp_path):
     """Return a function that judges a launch with this output; it returns status, reason and figures."""
 
-    def end(out="", err="", code=0, files=(), *, kept=NONE, size=0, time_limit_s=600, **fields):
+    def end(
+        out="",
+        err="",
+        code=0,
+        files=(),
+        *,
+        kept=NONE,
+        size=0,
+        time_limit_s=600,
+        search=OutputSearch,
+        **fields,
+    ):
         inside = tmp_path / INSIDE
         inside.mkdir(exist_ok=True)
         folder = LaunchFolder(tmp_path)
@@ -31,7 +43,7 @@ def ended(tmp_path):
             (inside / name).write_bytes(content if isinstance(content, bytes) else content.encode())
         workload = Workload(command="./a", files=kept, **fields)
         case = Case(suite="s", label="l", workload=workload, launch=Launch(time_limit_s=time_limit_s))
-        found = Judge(case, Work(folder=LaunchFolder(inside), inputs={}))(folder, code)
+        found = Judge(case, Work(folder=LaunchFolder(inside), inputs={}), search)(folder, code)
         assert bool(found.reason) == (found.status != "ok")
         values = {name: reading.value for name, reading in found.figures.items()}
         end.figures = found.figures
@@ -251,19 +263,19 @@ def test_matches_at_the_seams_of_parts_are_found_once(ended):
 
 
 @pytest.mark.figure
-def test_a_pattern_that_backtracks_for_ever_fails_its_launch_and_is_named(ended, monkeypatch):
-    monkeypatch.setattr(figures_module, "_PATTERN_S", 0.5)
-    regex = "(a+)+b"
-    status, reason, _ = ended("a" * 60, figures={"t": Figure(regex=f"{regex}")})
+def test_a_pattern_that_backtracks_for_ever_fails_its_launch_and_is_named(ended):
+    regex, search = "(a+)+b", partial(OutputSearch, pattern_s=0.5)
+    status, reason, _ = ended("a" * 60, search=search, figures={"t": Figure(regex=regex)})
     assert status == "failed"
     assert reason.startswith(f"figure t: the search for '{regex}' took more than 0.5 s in 1 MiB of output: ")
-    assert ended("a" * 60, success=Success(regex=regex))[1].startswith(f"success: the search for '{regex}'")
+    reason = ended("a" * 60, search=search, success=Success(regex=regex))[1]
+    assert reason.startswith(f"success: the search for '{regex}'")
 
 
-def test_a_search_in_much_output_takes_no_longer_than_a_launch_may(ended, monkeypatch):
+def test_a_search_in_much_output_takes_no_longer_than_a_launch_may(ended):
     assert ended("time: 1\n" * 300_000, figures=T, time_limit_s=1e-9)[0] == "ok"
-    monkeypatch.setattr(figures_module, "_SEARCH_S", 0.0)
-    status, reason, _ = ended("time: 1\n" * 300_000, figures=T, time_limit_s=1e-9)
+    search = partial(OutputSearch, search_s=0.0)
+    status, reason, _ = ended("time: 1\n" * 300_000, figures=T, time_limit_s=1e-9, search=search)
     assert status == "failed"
     assert "took more than 1e-09 s in output: " in reason
 
