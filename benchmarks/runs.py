@@ -163,7 +163,7 @@ def _faults(bench: Bench) -> int:
     """Count what is wrong with a run that is over."""
     journal = bench.journal()
     assert journal is not None
-    ended = Counter((r["case"], r["repeat"]) for r in journal.records() if r["event"] == "ended")
+    ended = Counter(event.key for event in journal.events() if isinstance(event, Ended))
     wrong = sum(count != 1 for count in ended.values()) + (len(ended) != 20)
     wrong += len(read_table(journal.folder / "data", "cases")) != 20  # a report joins their files
     return wrong + (len(list(bench.folder.glob("reports/noop/*/run.json"))) != 1)

@@ -58,7 +58,7 @@ THIRD_PARTY = {
     "rich": {"report", "cli"},
     "typer": {"cli"},
     "pydantic": {"suite"},
-    "pydantic_core": {"suite"},
+    "pydantic_core": {"suite", "runs"},
     "annotated_types": {"suite"},
     "yaml": {"suite"},
     "psutil": {"launch", "runs", "worker"},

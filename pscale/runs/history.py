@@ -7,12 +7,10 @@ read: lines that are there twice, marks of conflicts, a line that was torn and w
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -25,9 +23,7 @@ FORMAT = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # as of suites
 _MARKS = ("<<<<<<<", "=======", ">>>>>>>", "|||||||")  # of a conflict
 _BEGIN = '{"format":'
-_END = ',"fingerprint":'  # from here on, most lines of a case are the same
 _LARGEST_LOG, _LARGEST = 100.0, 1e30  # of a time in s, and of any other number: their squares are finite
-_NUMBERS = {int, float}  # and no bool
 _UNION = "*.jsonl merge=union\n"
 
 
@@ -51,6 +47,17 @@ class Entry:
     code: str = ""  # the commit
     fingerprint: Mapping[str, str] = field(default_factory=dict)  # whatever else may explain a change
     counters: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether it has steps, as much of each launch, and numbers whose squares are finite."""
+        logs = [*self.steps, *self.levels, *self.paces]
+        return (
+            bool(self.steps)
+            and {len(self.levels), len(self.paces)} <= {0, len(self.steps)}
+            and max(map(abs, logs)) <= _LARGEST_LOG
+            and max(map(abs, [*self.times_s.values(), *self.counters.values()]), default=0) <= _LARGEST
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +112,8 @@ def read(folder: Path, suite: str) -> History:
     entries: dict[tuple[str, str], Entry] = {}
     acceptances: dict[Acceptance, None] = {}
     damaged = []
-    documents = _documents([line[max(0, line.rfind(_BEGIN)) :] for line in lines.values()])
-    for (number, line), found in zip(lines.items(), _whole(documents, path, lines), strict=True):
+    for number, line in lines.items():
+        found = _entry_of(line[max(0, line.rfind(_BEGIN)) :], f"{path}:{number}")
         if isinstance(found, Entry):
             key = (found.run, found.label)
             entries[key] = max(entries[key], found, key=_completeness) if key in entries else found
@@ -122,83 +129,28 @@ def read(folder: Path, suite: str) -> History:
     )
 
 
-def _documents(lines: Sequence[str]) -> list[Any]:
-    """Return what lines say; None of a damaged one.
-
-    All are read together, and what many end with once, which takes a third of the time. If one is damaged,
-    that fails, and halves are tried.
-    """
-    parts = [line.partition(_END) for line in lines]
+def _entry_of(line: str, place: str) -> Entry | Acceptance | None:
+    """Return what a line says, of the types that were written and with times and counters that can be."""
     try:
-        known = {end for _, _, end in parts}
-        ends = {end: atomic_files.from_json(f'{{"fingerprint":{end}' if end else "{}") for end in known}
-        begins = atomic_files.from_json(f"[{','.join(begin + '}' * bool(end) for begin, _, end in parts)}]")
-        if len(begins) == len(lines):
-            return [begin | ends[end] for begin, (_, _, end) in zip(begins, parts, strict=True)]
-    except (ValueError, RecursionError, TypeError):
-        pass
-    half = len(lines) // 2
-    return [*_documents(lines[:half]), *_documents(lines[half:])] if half else [None]
+        document = atomic_files.from_json(line)
+        written = document.pop("format")
+        if isinstance(written, int) and written > FORMAT:
+            raise ResultsError(
+                f"{place}: written by a newer pscale: format {written}, "
+                f"this one reads up to {FORMAT}; upgrade pscale"
+            )
+        kind = Acceptance if "accepted" in document else Entry
+        found: Entry | Acceptance = kind(**document)
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+        return None
+    if mismatch(kind, document) or (isinstance(found, Entry) and not found.is_possible):
+        return None
+    return found
 
 
 def _completeness(entry: Entry) -> tuple[int, str]:
     """Return what is larger for a run that was recorded again with more launches, in whatever order."""
     return len(entry.steps), str(entry)
-
-
-def _whole(documents: Sequence[Any], path: Path, numbers: Iterable[int]) -> list[Entry | Acceptance | None]:
-    """Return what documents say; None of one that says nothing."""
-    found = [_read_document(*each, path) for each in zip(documents, numbers, strict=True)]
-    return found if _are_whole(found) else [each if _are_whole([each]) else None for each in found]
-
-
-def _read_document(document: Any, number: int, path: Path) -> Entry | Acceptance | None:
-    try:
-        written = document.pop("format")
-        if isinstance(written, int) and written > FORMAT:
-            raise ResultsError(
-                f"{path}:{number}: written by a newer pscale: format {written}, "
-                f"this one reads up to {FORMAT}; upgrade pscale"
-            )
-        return (Acceptance if "accepted" in document else Entry)(**document)
-    except (TypeError, AttributeError, KeyError):
-        return None
-
-
-def _are_whole(found: Sequence[Entry | Acceptance | None]) -> bool:
-    """Tell whether what was read is of the types that were written, and times and counters can be.
-
-    Nothing is looked at one by one: a long history has a million numbers.
-    """
-    try:
-        if any(mismatch(Acceptance, vars(each)) for each in found if isinstance(each, Acceptance)):
-            return False
-        entries = [each for each in found if isinstance(each, Entry)]
-        lists = [each for entry in entries for each in (entry.steps, entry.levels, entry.paces)]
-        logs = [*chain.from_iterable(lists)]
-        amounts = [*chain.from_iterable(each.values() for each in _apart(entries, "times_s", "counters"))]
-        texts = chain.from_iterable(each.values() for each in _apart(entries, "fingerprint"))
-        said = ((entry.run, entry.case, entry.label, entry.work, entry.code) for entry in entries)
-        begun = [entry.begun_unix_s for entry in entries]
-        return (
-            {type(each) for each in lists if each != ()} <= {list}
-            and all(
-                entry.steps and {len(entry.levels), len(entry.paces)} <= {0, len(entry.steps)}
-                for entry in entries
-            )
-            and {*map(type, logs), *map(type, amounts), *map(type, begun)} <= _NUMBERS
-            and {*map(type, texts), *map(type, chain.from_iterable(said))} <= {str}
-            and math.isfinite(sum(begun) + sum(logs) + sum(amounts))
-            and max(map(abs, logs), default=0) <= _LARGEST_LOG
-            and max(map(abs, amounts), default=0) <= _LARGEST
-        )
-    except (TypeError, AttributeError, OverflowError):
-        return False
-
-
-def _apart(entries: Sequence[Entry], *names: str) -> Iterable[Any]:
-    """Return these fields of all entries, but once if entries have one in common."""
-    return {id(each): each for name in names for each in map(attrgetter(name), entries)}.values()
 
 
 def append(folder: Path, suite: str, added: Iterable[Entry | Acceptance]) -> Path:

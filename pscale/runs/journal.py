@@ -17,7 +17,7 @@ from typing import Any
 
 from pscale.errors import LaunchError, ResultsError, UsageError, writing
 from pscale.runs import atomic_files
-from pscale.runs.run_events import Closed, Ended, Event, Finished, Key, Launched, event_of, record_of
+from pscale.runs.run_events import Closed, Ended, Enough, Event, Finished, Key, Launched, event_of, record_of
 from pscale.runs.run_folders import NAME, check
 from pscale.runs.run_shape import check_document, check_records
 
@@ -106,10 +106,9 @@ class Journal:
 
     def note(self, event: Event) -> None:
         """Note what happened to the run, then tell the observers."""
-        record = record_of(event)
         with writing_in(self._own):
-            atomic_files.append(self._own / _RECORDS, json.dumps(record).encode())
-        self._tell(self._own / _RECORDS, [record])
+            atomic_files.append(self._own / _RECORDS, json.dumps(record_of(event)).encode())
+        self._tell(self._own / _RECORDS, [event])
 
     def observe(self, observer: Observer) -> None:
         """Call `observer` with each event from now on: of this writer, and what `look` finds of others."""
@@ -132,31 +131,27 @@ class Journal:
         for path in self._paths():
             self._tell(path, self._read(path)[self._told.get(path, 0) :])
 
-    def _tell(self, path: Path, records: Sequence[Mapping[str, Any]]) -> None:
-        self._told[path] = self._told.get(path, 0) + len(records)
-        for event in _events(records):
+    def _tell(self, path: Path, events: Sequence[Event]) -> None:
+        self._told[path] = self._told.get(path, 0) + len(events)
+        for event in events:
             for observer in self._observers:
                 observer(event)
 
-    def records(self) -> list[dict[str, Any]]:
-        """Return all that was noted; a last line that was cut off is left out.
+    def events(self) -> list[Event]:
+        """Return what was noted, but for a last line that was cut off and events of other versions.
 
         What one writer noted is in its order, the run itself before its jobs.
         """
-        return [record for path in self._paths() for record in self._read(path)]
-
-    def events(self) -> list[Event]:
-        """Return what happened, in the order of `records`; events of other versions are left out."""
-        return [*_events(self.records())]
+        return [event for path in self._paths() for event in self._read(path)]
 
     def _paths(self) -> list[Path]:
         return [self.folder / _RECORDS, *sorted((self.folder / "jobs").glob(f"*/{_RECORDS}"))]
 
     def own_events(self) -> list[Event]:
         """Return what this writer noted."""
-        return [*_events(self._read(self._own / _RECORDS))]
+        return self._read(self._own / _RECORDS)
 
-    def _read(self, path: Path) -> list[dict[str, Any]]:
+    def _read(self, path: Path) -> list[Event]:
         try:
             content = atomic_files.read(path)
         except FileNotFoundError:
@@ -169,17 +164,18 @@ class Journal:
         except (ValueError, RecursionError) as error:
             raise ResultsError(f"{path}: a line is damaged: {error}") from error
         check_records(records, path)
-        return records
+        return [event for record in records if (event := event_of(record))]
 
     def left(self, keys: Iterable[Key]) -> list[Key]:
         """Return the launches that have not ended and are still needed."""
-        records = self.records()
-        finished, enough = _ended(records), _enough(records)
-        return [key for key in keys if key not in finished and key[0] not in enough]
+        events = self.events()
+        ended = {event.key for event in events if isinstance(event, Ended)}
+        enough = {event.case for event in events if isinstance(event, Enough)}
+        return [key for key in keys if key not in ended and key[0] not in enough]
 
     def finished(self) -> set[Key]:
         """Return the launches that have ended, well or not."""
-        return _ended(self.records())
+        return set(self.ends())
 
     def ends(self) -> dict[Key, Ended]:
         """Return the end of each launch that has ended."""
@@ -204,7 +200,7 @@ class Journal:
 
     def enough(self) -> set[str]:
         """Return the cases that need no further launch, though they could have more."""
-        return _enough(self.records())
+        return {event.case for event in self.events() if isinstance(event, Enough)}
 
     @contextmanager
     def locked(self) -> Iterator[bool]:
@@ -242,18 +238,6 @@ class Journal:
             with os.fdopen(atomic_files.open_to_append(path, os.O_RDWR), "rb") as file:
                 file.seek(0)
                 os.ftruncate(file.fileno(), file.read().rfind(b"\n") + 1)
-
-
-def _events(records: Iterable[Mapping[str, Any]]) -> Iterator[Event]:
-    return filter(None, map(event_of, records))
-
-
-def _ended(records: Iterable[Mapping[str, Any]]) -> set[Key]:
-    return {(record["case"], record["repeat"]) for record in records if record["event"] == "ended"}
-
-
-def _enough(records: Iterable[Mapping[str, Any]]) -> set[str]:
-    return {record["case"] for record in records if record["event"] == "enough"}
 
 
 def newest_unfinished(root: Path, suite: str, document: Mapping[str, Any]) -> Journal | None:

@@ -6,16 +6,14 @@ Shapes are declared as types; fields that are not declared may be anything, as t
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import (
-    Annotated,
+    TYPE_CHECKING,
     Any,
     Literal,
     TypedDict,
@@ -31,6 +29,9 @@ from pscale.config.choices import MOST_LAUNCHES
 from pscale.config.workload import LARGEST_WHOLE
 from pscale.errors import ResultsError, clean
 from pscale.runs.run_events import KINDS
+
+if TYPE_CHECKING:
+    from pydantic_core import SchemaValidator
 
 MOST_REPEATS = 10_000
 _NAME = re.compile(r"[\w-][\w.+-]{0,99}")  # of a case or a suite, in names of files
@@ -109,26 +110,81 @@ def trouble_of(document: Any) -> str:
 def check_records(records: list[Any], file: Path) -> None:
     """Raise ResultsError for records that are none of a journal."""
     for line, record in enumerate(records, start=1):
-        wrong = mismatch(_Record, record) or "".join(_record_mismatches(record))
-        if wrong:
+        kind = None if mismatch(_Record, record) else KINDS.get(record["event"])  # other versions have others
+        if wrong := mismatch(kind or _Record, record, whole=kind is not None):
             raise ResultsError(f"{file}: a line is damaged: record {line}: {wrong}")
 
 
-def _record_mismatches(record: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the first thing in which a record is not what its event says; of unknown events nothing."""
-    if kind := KINDS.get(record["event"]):
-        lacking = next((name for name in _required(kind) if name not in record), None)
-        yield f"{lacking} is missing" if lacking else mismatch(kind, record)
+def mismatch(hint: Any, value: Any, *, whole: bool = False) -> str:
+    """Say the first thing in which a value from JSON is not what its type says; empty if it is.
+
+    Fields of a dataclass may be missing unless it is `whole`, as what another version has written.
+    """
+    from pydantic_core import ValidationError  # noqa: PLC0415 - ranks start without it
+
+    try:
+        _validator(hint, whole).validate_python(value)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_context=False)[0]
+        parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in wrong["loc"])
+        at = clean("".join(parts).removeprefix("."))[:_LONGEST] or "it"
+        if wrong["type"] == "missing":
+            return f"{at}: is missing"
+        return f"{at}: expected {wrong['msg'].removeprefix('Input should be ')}, got {_shown(wrong['input'])}"
+    return ""
 
 
 @cache
-def _required(kind: Any) -> list[str]:
-    return [each.name for each in dataclasses.fields(kind) if each.default is each.default_factory]
+def _validator(hint: Any, whole: bool) -> SchemaValidator:
+    from pydantic_core import SchemaValidator  # noqa: PLC0415 - as above
+
+    return SchemaValidator(_schema(hint, whole=whole))
 
 
-def mismatch(hint: Any, value: Any) -> str:
-    """Say the first thing in which a value from JSON is not what its type says; empty if it is."""
-    return next(_mismatches(hint, value, ""), "")
+def _schema(hint: Any, *, whole: bool = False) -> Any:
+    """Return a type as the core of pydantic takes it, with fields that may be missing."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if dataclasses.is_dataclass(hint) or is_typeddict(hint):
+        required = getattr(hint, "__required_keys__", ())
+        if whole:
+            required = [
+                each.name for each in dataclasses.fields(hint) if each.default is each.default_factory
+            ]
+        fields = {
+            name: {"type": "typed-dict-field", "schema": _schema(each), "required": name in required}
+            for name, each in get_type_hints(hint).items()
+        }
+        return {"type": "typed-dict", "fields": fields, "strict": True}
+    if origin is Literal:  # words; other versions have others
+        hint = type(arguments[0])
+    if origin in (Union, UnionType):
+        kinds = [_schema(each) for each in arguments if each is not type(None)]
+        one = kinds[0] if len(kinds) == 1 else _union(kinds, "another kind of value")
+        return {"type": "nullable", "schema": one} if len(kinds) < len(arguments) else one
+    if origin in (dict, Mapping):
+        return {"type": "dict", "values_schema": _schema(arguments[1]), "strict": True}
+    if origin in (list, tuple, Sequence):
+        if origin is tuple and ... not in arguments:
+            return {"type": "tuple", "items_schema": [*map(_schema, arguments)]}
+        return {"type": "list", "items_schema": _schema(arguments[0]), "strict": True}
+    return _SCALARS.get(hint, {"type": "any"})
+
+
+def _union(kinds: list[Any], name: str) -> Any:
+    said = {"custom_error_type": "union", "custom_error_message": name}
+    return {"type": "union", "choices": kinds, "mode": "left_to_right", **said}
+
+
+_WHOLE = {"type": "int", "ge": -LARGEST_WHOLE, "le": LARGEST_WHOLE, "strict": True}
+_REAL = {
+    "type": "chain",
+    "steps": [{"type": "is-instance", "cls": float}, {"type": "float", "allow_inf_nan": False}],
+}
+_SCALARS: Mapping[Any, Any] = {
+    **{each: {"type": each.__name__, "strict": True} for each in (str, bool)},
+    int: _WHOLE,
+    float: _union([_WHOLE, _REAL], "a number"),
+}
 
 
 def is_name_of_case(text: str) -> bool:
@@ -155,80 +211,6 @@ def _inconsistent(document: Mapping[str, Any]) -> str:
         if not 0 <= count <= most or not most:
             return f"{name}: expected at most {most} with {len(cases)} cases, got {_shown(count)}"
     return ""
-
-
-def _mismatches(hint: Any, value: Any, at: str) -> Iterator[str]:
-    """Yield where a value is not what its type says."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        yield from _mismatches(arguments[0], value, at)
-    elif origin is Literal:  # words; other versions have others
-        yield from _mismatches(type(arguments[0]), value, at)
-    elif origin in (Union, UnionType):
-        if all(next(_mismatches(each, value, at), "") for each in arguments):
-            yield _wrong(at, value, " or ".join(_NAMES.get(each, "fields") for each in arguments))
-    elif origin in (list, tuple, Sequence):
-        yield from _in_list(value, at, arguments)
-    elif isinstance(value, dict) and (_has_fields(hint) or origin in (dict, Mapping)):
-        yield from _in_fields(value, at, _hints(hint) if origin is None else arguments[1])
-        for name in sorted(getattr(hint, "__required_keys__", frozenset()) - {*value}):
-            yield f"{at}.{name}: is missing".removeprefix(".")
-    elif _has_fields(hint) or origin in (dict, Mapping):
-        yield _wrong(at, value, "fields")
-    elif hint in _TESTS and not _TESTS[hint](value):
-        yield _wrong(at, value, _NAMES[hint])
-
-
-def _has_fields(hint: Any) -> bool:
-    return dataclasses.is_dataclass(hint) or is_typeddict(hint)
-
-
-def _in_list(value: Any, at: str, types: Sequence[Any]) -> Iterator[str]:
-    is_long = len(types) == 1 or types[1] is ...
-    if not isinstance(value, list) or (not is_long and len(value) != len(types)):
-        yield _wrong(at, value, "a list" if is_long else f"a list of {len(types)}")
-        return
-    for place, (each, hint) in enumerate(zip(value, itertools.cycle(types[:1] if is_long else types))):
-        yield from _mismatches(hint, each, f"{at}[{place}]")
-
-
-def _in_fields(value: Mapping[str, Any], at: str, types: Mapping[str, Any] | Any) -> Iterator[str]:
-    for name, each in value.items():
-        hint = types.get(name, Any) if isinstance(types, dict) else types
-        yield from _mismatches(hint, each, f"{at}.{name}".removeprefix("."))
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_WHOLE
-
-
-def _is_float(value: Any) -> bool:
-    return _is_int(value) or (isinstance(value, float) and math.isfinite(value))
-
-
-_TESTS: Mapping[Any, Callable[[Any], bool]] = {
-    str: lambda value: isinstance(value, str),
-    bool: lambda value: isinstance(value, bool),
-    int: _is_int,
-    float: _is_float,
-    type(None): lambda value: value is None,
-}
-_NAMES: Mapping[Any, str] = {
-    str: "a text",
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    type(None): "null",
-}
-
-
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind, include_extras=True)
-
-
-def _wrong(at: str, value: Any, expected: str) -> str:
-    return f"{clean(at)[:_LONGEST] or 'it'}: expected {expected}, got {_shown(value)}"
 
 
 def _shown(value: Any) -> str:

@@ -14,6 +14,7 @@ from synthetic import Point, write_run
 
 from pscale.analysis.frames import load
 from pscale.runs.journal import Journal
+from pscale.runs.run_events import Ended, Launched
 from pscale.runs.store import read_table
 
 # Counts what changes a folder: one such act of an armed process fails, or all once there is no more room.
@@ -285,11 +286,9 @@ def test_whichever_write_of_a_run_fails_what_was_whole_stays_and_the_run_resumes
         assert code == 0, f"{told}\nthen exit code {code}\n{said}"
         journal = opened(folder)
         assert journal.is_finished(), told
-        ended = Counter((e["case"], e["repeat"]) for e in journal.records() if e["event"] == "ended")
+        ended = Counter(event.key for event in journal.events() if isinstance(event, Ended))
         rows = read_table(journal.data, "cases").to_pylist()
         assert Counter((row["case"], row["repeat"]) for row in rows) == ended, told
         assert set(ended.values()) == {1}, told
-        again = [
-            e for e in journal.records() if e["event"] == "launched" and (e["case"], e["repeat"]) in whole
-        ]
+        again = [each for each in journal.events() if isinstance(each, Launched) and each.key in whole]
         assert len(again) == len(whole), told

@@ -27,6 +27,7 @@ from pscale.errors import LaunchError
 from pscale.launch import launcher
 from pscale.launch.local import TAG
 from pscale.runs.journal import Journal
+from pscale.runs.run_events import Ended, Launched
 from pscale.runs.store import read_table
 
 SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
@@ -78,12 +79,11 @@ class Target:
         """Look whether every launch has ended once, nothing was done after its end, and nothing is left."""
         journal, ended = self.journal(), set()
         assert journal.is_finished()
-        for record in journal.records():
-            if record["event"] in {"launched", "ended"}:
-                key = record["case"], record["repeat"]
-                assert key not in ended, f"{record} after its end"
-                if record["event"] == "ended":
-                    ended.add(key)
+        for event in journal.events():
+            if isinstance(event, Launched | Ended):
+                assert event.key not in ended, f"{event} after its end"
+                if isinstance(event, Ended):
+                    ended.add(event.key)
         rows = read_table(journal.data, "cases").to_pylist()
         assert Counter((row["case"], row["repeat"]) for row in rows) == Counter(ended)
         assert {row["status"] for row in rows} <= statuses

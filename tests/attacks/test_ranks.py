@@ -33,7 +33,7 @@ def told(columns):
 LIES = {  # a script for the second launch, and what its status and reason are
     "nothing": ("exit 0", "failed", "left no results"),
     "no JSON": (result("{"), "failed", "left an invalid result.json"),
-    "no object": (result("[]"), "failed", "expected fields"),
+    "no object": (result("[]"), "failed", "expected a valid dictionary"),
     "no columns": (result('{"status": "ok", "reason": ""}'), "failed", "columns: is missing"),
     "another status": (
         result('{"status": "great", "reason": "", "columns": {}}'),

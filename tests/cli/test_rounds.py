@@ -17,6 +17,7 @@ from pscale.config import Case, Inject, Jitter, Launch, Plan, Train
 from pscale.launch import machine as machine_here
 from pscale.launch.runner import plan_launches
 from pscale.runs.journal import newest_unfinished
+from pscale.runs.run_events import Enough
 from pscale.runs.store import write_part
 
 LEAST, MOST, SEED, WALL_S = 6, 14, 3, 2.0
@@ -84,9 +85,9 @@ def test_cases_are_launched_until_their_efficiency_is_known_and_the_largest_size
     assert LEAST < len(made["four"]) <= MOST
     assert made["four"] == made["one"], "the base is launched beside the case that needs it"
     assert journal.is_finished()
-    before = journal.records()
+    before = journal.events()
     assert machine.go_on(journal, SIZES), "a finished run has nothing left to do"
-    assert journal.records() == before
+    assert journal.events() == before
 
 
 def test_what_the_largest_size_leaves_goes_to_the_others(tmp_path):
@@ -159,7 +160,7 @@ def test_a_run_that_is_killed_again_and_again_makes_the_launches_of_one_that_is_
     assert kills > 3
     assert broken.finished() == whole.finished()
     assert broken.enough() == whole.enough() == {case.id for case in SIZES}
-    assert len([record for record in broken.records() if record["event"] == "enough"]) == len(SIZES)
+    assert sum(isinstance(event, Enough) for event in broken.events()) == len(SIZES)
 
 
 def test_jobs_that_have_some_of_the_cases_decide_alone(tmp_path):

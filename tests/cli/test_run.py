@@ -19,6 +19,7 @@ from pscale.cli import status as status_module
 from pscale.launch import launcher
 from pscale.launch.machine import inspect
 from pscale.runs.journal import Journal
+from pscale.runs.run_events import Launched, record_of
 from pscale.suite.schema import event_schema
 
 
@@ -113,7 +114,7 @@ def test_a_report_that_is_killed_is_reported_and_the_run_is_reported_and_not_mea
     said, changed = run()
     assert "where 3 launches have ended" in said
     (folder,) = changed
-    assert [record["event"] for record in Journal.open(folder).records()].count("launched") == 3
+    assert sum(isinstance(event, Launched) for event in Journal.open(folder).events()) == 3
     _, (another,) = run()
     assert another != folder
 
@@ -152,9 +153,9 @@ def test_new_and_run_choose_what_is_gone_on_with(run, pscale):
 def test_status_can_be_watched_until_the_run_has_finished(run, pscale, monkeypatch):
     monkeypatch.setattr(status_module, "_LOOK_S", 0.01)
     _, (folder,) = run()
-    last = Journal.open(folder).records()[-2]
+    last = Journal.open(folder).events()[-2]
     label = next(
-        f"{case['label']} #1" for case in Journal.open(folder).document["cases"] if case["id"] == last["case"]
+        f"{case['label']} #1" for case in Journal.open(folder).document["cases"] if case["id"] == last.case
     )
     unfinish(folder)
     assert "2 of 3 launches have ended: 2 ok running: seed " in pscale("status")[1]
@@ -166,7 +167,7 @@ def test_status_can_be_watched_until_the_run_has_finished(run, pscale, monkeypat
     def ends_once_it_is_drawn(document):
         drawn = draw(document)
         if not journal.is_finished():
-            note_end(journal, (last["case"], last["repeat"]), "failed", "why", 1.0)
+            note_end(journal, last.key, "failed", "why", 1.0)
         return drawn
 
     monkeypatch.setattr(status_module, "_page", ends_once_it_is_drawn)
@@ -207,7 +208,7 @@ def test_a_run_that_version_0_1_left_half_finished_is_finished(pscale, tmp_path,
 def test_events_are_the_records_of_the_journal_between_the_first_line_and_the_last(run, tmp_path):
     _, (folder,) = run("--events", "events.jsonl")
     opened, *lines, finished = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
-    *records, closed = Journal.open(folder).records()
+    *records, closed = map(record_of, Journal.open(folder).events())
     assert lines == [{"run": folder.name, **record} for record in records]
     assert [line["event"] for line in lines] == ["launched", "ended"] * 3
     assert {line["step_s"] for line in lines[1::2]} == {21.95}

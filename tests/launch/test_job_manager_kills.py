@@ -16,6 +16,7 @@ from pscale.launch.machine import Machine
 from pscale.launch.runner import plan_launches
 from pscale.launch.scheduler.base import JobStatus
 from pscale.runs import atomic_files
+from pscale.runs.run_events import Ended, Launched
 
 pytestmark = pytest.mark.slow
 
@@ -145,9 +146,9 @@ def test_killed_at_any_thing_it_does_a_run_of_jobs_loses_nothing_and_does_nothin
             was_killed = life.live()
             life.scheduler.work()  # jobs go on without pscale
             assert not (was_killed and life.live())
-        noted = life.journal.records()
-        ended = [(record["case"], record["repeat"]) for record in noted if record["event"] == "ended"]
-        begun = [record for record in noted if record["event"] == "launched"]
+        noted = life.journal.events()
+        ended = [event.key for event in noted if isinstance(event, Ended)]
+        begun = [event for event in noted if isinstance(event, Launched)]
         assert sorted(ended) == sorted(job.key for job in plan_launches(CASES, REPEATS, 1))
         assert list(life.rows.values()) == ["preempted"]
         assert len(begun) == len(ended) + 1, "only what was preempted is begun again"

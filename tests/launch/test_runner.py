@@ -1,7 +1,4 @@
-import contextlib
 import json
-import os
-import random
 import signal
 import subprocess
 import sys
@@ -19,8 +16,7 @@ from pscale.errors import LaunchError, PlanError
 from pscale.launch import local, machine
 from pscale.launch.launcher import Launcher
 from pscale.launch.runner import plan_launches, run
-from pscale.runs import atomic_files
-from pscale.runs.journal import UNLOCKED, newest_unfinished
+from pscale.runs.journal import UNLOCKED
 
 JOB = """#!/bin/sh
 for folder; do :; done
@@ -39,32 +35,10 @@ journal = Journal.open(folder)
 cases = [from_dict(Case, {k: v for k, v in case.items() if k != "id"}) for case in journal.document["cases"]]
 jobs = runner.plan_launches(cases, journal.document["repeats"], journal.document["seed"])
 
-def row(job, outcome):
-    with (program.parent / "rows").open("a") as file:
-        file.write(f"{job.case.id}-{job.repeat} {outcome.status}\\n")
-    return runner.ended(job.key, outcome)
-
-def live():
-    launcher = Launcher(path=str(program), flavour="mpich", version="0")
-    runner.run(journal, jobs, launcher, machine.inspect(), settle=row)
+launcher = Launcher(path=str(program), flavour="mpich", version="0")
+settle = lambda job, outcome: runner.ended(job.key, outcome)
+runner.run(journal, jobs, launcher, machine.inspect(), settle=settle)
 """
-ONE_LIFE = CAMPAIGN + "live()\n"
-AS_ALLOWED = """
-here=$(dirname "$0")
-while [ "$(wc -l < "$here/started")" -gt "$(cat "$here/allowed")" ]; do sleep 0.01; done
-"""
-LIVES = (  # a line from outside begins one, without the time that imports take
-    CAMPAIGN
-    + """
-for _ in sys.stdin:
-    child = os.fork()
-    if not child:
-        live()
-        os._exit(0)
-    print(child, flush=True)
-    os.waitpid(child, 0)
-"""
-)
 
 
 def cases(count):
@@ -99,9 +73,8 @@ def lines(path):
     return path.read_text().splitlines() if path.exists() else []
 
 
-def runner(journal, program, script=ONE_LIFE):
-    command = [sys.executable, "-c", script, str(journal.folder), str(program)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def runner(journal, program):
+    return subprocess.Popen([sys.executable, "-c", CAMPAIGN, str(journal.folder), str(program)])
 
 
 def test_every_round_has_all_cases_in_an_order_of_its_own_that_the_seed_repeats():
@@ -145,10 +118,7 @@ def test_a_case_that_fails_is_a_row_and_the_others_go_on(start):
         settle=settling(lambda job, outcome: rows.update({job.case.label: outcome.status})),
     )
     assert rows == {"case 1": "ok", "case 2": "failed", "case 3": "ok"}
-    assert {record["status"] for record in journal.records() if record["event"] == "ended"} == {
-        "ok",
-        "failed",
-    }
+    assert {end.status for end in journal.ends().values()} == {"ok", "failed"}
 
 
 @pytest.mark.parametrize(
@@ -175,9 +145,7 @@ def test_what_a_row_says_is_what_is_noted(start):
     here = machine.inspect()
     doubt = lambda _, outcome: replace(outcome, status="invalid", reason="no")  # noqa: E731
     run(journal, jobs, launcher, here, settle=settling(doubt))
-    assert [(r["status"], r["reason"]) for r in journal.records() if r["event"] == "ended"] == [
-        ("invalid", "no")
-    ]
+    assert [(end.status, end.reason) for end in journal.ends().values()] == [("invalid", "no")]
 
 
 def test_nothing_starts_if_one_case_cannot(start):
@@ -185,7 +153,7 @@ def test_nothing_starts_if_one_case_cannot(start):
     [big] = plan_launches([Case(suite="s", label="big", ranks=10**6)], 1, 1)
     with pytest.raises(PlanError, match="big: ranks 1000000"):
         run(journal, [*jobs, big], launcher, machine.inspect(), settle=settling(ignore))
-    assert journal.records() == []
+    assert journal.events() == []
 
 
 def test_what_has_ended_is_not_started_again(start, tmp_path):
@@ -228,47 +196,6 @@ def test_after_an_interrupt_what_is_finished_is_kept_and_no_process_is_left(star
     assert local.tagged(local.tag(journal.case_folder(slow.key))) == []
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """Mount a disk of one MiB."""
-    folder = tmp_path / "my reports"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "pscale", folder], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("only root may mount a small disk")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
-
-
-def test_a_disk_that_is_full_is_reported_and_costs_no_launch_that_has_ended(small_disk, start, tmp_path):
-    journal, jobs, launcher = start(20, 1, RESULT)
-    ballast = small_disk / "ballast"
-
-    def fill():
-        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
-            while True:
-                file.write(bytes(1024))
-
-    def row(job, _outcome):
-        if job.index == 4 and not ballast.exists():
-            fill()
-
-    with pytest.raises(LaunchError, match=r"my reports.*(No space left on device)"):
-        run(journal, jobs, launcher, machine.inspect(), settle=settling(row))
-    kept = journal.finished()
-    assert 4 <= len(kept) < 20
-    assert newest_unfinished(small_disk, "s", journal.document).finished() == kept
-    with pytest.raises(LaunchError, match="No space left on device"):
-        run(journal, jobs, launcher, machine.inspect(), settle=settling(row))
-    ballast.unlink()
-    begun = len(lines(tmp_path / "started"))
-    run(journal, jobs, launcher, machine.inspect(), settle=settling(ignore))
-    assert journal.is_finished()
-    assert set(lines(tmp_path / "started")[begun:]) == {f"{c}-{n}" for c, n in {j.key for j in jobs} - kept}
-
-
 def test_a_file_system_without_locks_is_reported(start, monkeypatch):
     journal, jobs, launcher = start(1, 1, RESULT)
     monkeypatch.setattr("pscale.runs.journal.try_lock", lambda _: False)
@@ -290,30 +217,3 @@ def test_a_job_that_outlived_a_killed_pscale_is_ended_before_others_are_measured
     run(journal, jobs, launcher, machine.inspect(), settle=settling(ignore))
     assert journal.is_finished()
     assert not any(map(lives, orphans))
-
-
-def test_killed_at_any_instant_a_run_loses_nothing_and_does_nothing_twice(start, tmp_path):
-    journal, jobs, launcher = start(12, 2, AS_ALLOWED + RESULT)
-    random.seed(11)
-    kills, allowed = 0, tmp_path / "allowed"
-    with runner(journal, launcher.path, LIVES) as lives:
-        while not journal.is_finished():
-            before = journal.finished()
-            started = len(lines(tmp_path / "started"))
-            more = min(random.randrange(4), len(jobs) - len(before))
-            atomic_files.write(allowed, f"{started + more + 1}")  # a late kill does no more either
-            print(file=lives.stdin, flush=True)
-            pid = int(lives.stdout.readline())
-            wait_for(lambda: len(journal.finished()) >= len(before) + more, 0.001)  # noqa: B023 - called at once
-            time.sleep(random.uniform(0, 0.015))
-            with contextlib.suppress(ProcessLookupError):  # it has done all there was
-                os.kill(pid, signal.SIGKILL)
-            again = set(lines(tmp_path / "started")[started:])
-            assert again.isdisjoint(f"{case}-{repeat}" for case, repeat in before)
-            assert journal.finished() >= before
-            kills += 1
-    assert kills >= len(jobs) / 4
-    ended = Counter((r["case"], r["repeat"]) for r in journal.records() if r["event"] == "ended")
-    assert ended == {job.key: 1 for job in jobs}
-    rows = {row.split()[0] for row in lines(tmp_path / "rows")}
-    assert rows == {f"{case}-{repeat}" for case, repeat in ended}

@@ -12,6 +12,7 @@ from patience import LIMIT_S, lives, wait_for
 from pscale.errors import LaunchError, ResultsError, UsageError
 from pscale.runs import journal as module
 from pscale.runs.journal import Journal, are_alike, newest_unfinished
+from pscale.runs.run_events import Ended, Launched
 from pscale.runs.run_folders import newest, run_folder, run_folders
 
 
@@ -51,8 +52,8 @@ def test_what_was_launched_and_never_ended_is_neither_finished_nor_forgotten(jou
     again = Journal.open(journal.folder)
     assert again.finished() == {("aa", 0), ("bb", 1)}
     assert again.interrupted() == {("bb", 0)}
-    assert [record["event"] for record in again.records()] == ["launched", "ended", "launched", "ended"]
-    assert again.records()[-1]["reason"] == "rank 1: “x”\nsecond line"
+    assert [type(event) for event in again.events()] == [Launched, Ended, Launched, Ended]
+    assert again.events()[-1].reason == "rank 1: “x”\nsecond line"
 
 
 def test_a_run_is_finished_when_every_case_has_ended_as_often_as_asked(journal):
@@ -80,7 +81,7 @@ def test_a_damaged_line_inside_is_reported_and_not_skipped(journal):
         '{"event": "laun\n{"event": "ended", "case": "a", "repeat": 0}\n'
     )
     with pytest.raises(ResultsError, match=r"journal\.jsonl: a line is damaged"):
-        journal.records()
+        journal.events()
 
 
 def test_the_second_of_two_pscale_on_one_run_is_told_who_the_first_is(journal):
