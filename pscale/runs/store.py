@@ -25,14 +25,8 @@ from pscale.runs.launch_folder import LaunchFolder
 from pscale.runs.run_shape import is_name_of_case, mismatch
 from pscale.runs.schema import KINDS_OF_1, NAMES_OF_1, TABLES, VERSION, Table, Type
 
-JOINED_TABLES: tuple[Table, ...] = (
-    "cases",
-    "steps",
-    "calls",
-    "ranks",
-    "kernels",
-    "figures",
-)  # not events: read alone
+# Not events, which are read alone.
+JOINED_TABLES: tuple[Table, ...] = ("cases", "steps", "calls", "ranks", "kernels", "figures")
 LEAST = 16  # parts of a table that are joined: fewer are left as they are, a file a launch
 _AT_A_TIME = 64  # parts that are read before they are joined
 _WORTH_THREADS = 100_000  # rows
@@ -59,7 +53,7 @@ _TYPES: dict[Type, pa.DataType] = {
     "floats": pa.list_(pa.float64()),
 }
 
-Chosen = Mapping[str, Sequence[int]]
+Chosen = Mapping[str, Sequence[int | str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,23 +259,15 @@ def read_case(
 
     `columns`, if not all, have `case` and `repeat` among them.
     """
-    import pyarrow.compute as pc  # noqa: PLC0415 - ranks write and never choose: they start without it
-
     schema, joined = schema_of(table, columns), _joined_path(data, table)
     done = _joined_parts(joined)
     pattern = part_path(data, table, case, 0).name.replace("-0.", f"-{'*' if repeat is None else repeat}.")
-
-    def chosen(rows: pa.Table) -> pa.Table:
-        of_case = pc.equal(rows["case"], case)
-        return rows.filter(of_case if repeat is None else pc.and_(of_case, pc.equal(rows["repeat"], repeat)))
-
-    found = [
-        chosen(part)
-        for path in sorted(data.glob(pattern))
-        if path.name not in done and (part := _part(path, table, schema, [])) is not None
-    ]
+    paths = [path for path in sorted(data.glob(pattern)) if _launch_of(path, table)[0] == case]
+    parts = (_part(path, table, schema, []) for path in paths if path.name not in done)
+    found = [part for part in parts if part is not None]
     if done:
-        found += [chosen(rows) for rows in _row_groups(joined, schema, case, repeat)]
+        launches: Chosen = {} if repeat is None else {"repeat": [repeat]}
+        found.append(_filtered(joined, schema, {"case": [case], **launches}))
     return pa.concat_tables(found or [schema.empty_table()])
 
 
@@ -298,9 +284,13 @@ def _joined_parts(path: Path) -> frozenset[str]:
         return frozenset(json.loads((_file(path).metadata.metadata or {}).get(_JOINED, b"[]")))
 
 
-def _part(path: Path, table: Table, schema: pa.Schema, damaged: list[Damaged] | None) -> pa.Table | None:
+def _launch_of(path: Path, table: Table) -> tuple[str, int]:
     case, _, repeat = path.stem.removeprefix(f"{table}-").rpartition("-")
-    number = int(repeat) if repeat.isdecimal() else 0
+    return case, int(repeat) if repeat.isdecimal() else 0
+
+
+def _part(path: Path, table: Table, schema: pa.Schema, damaged: list[Damaged] | None) -> pa.Table | None:
+    case, number = _launch_of(path, table)
     try:
         rows = _read(path, schema)
         if damaged is not None and (fault := _fault(rows, table, case, number)):
@@ -317,7 +307,7 @@ def _part(path: Path, table: Table, schema: pa.Schema, damaged: list[Damaged] | 
 
 def _fault(rows: pa.Table, table: Table, case: str, repeat: int) -> str:
     """Say what is wrong with the keys of a part: rows of another launch, or several of what there is one."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - as in `read_case`
+    import pyarrow.compute as pc  # noqa: PLC0415 - ranks write and never check: they start without it
 
     own: dict[str, Any] = {"case": case, "repeat": repeat}
     for name in {"case", "repeat", "rank", "step"}.intersection(rows.schema.names):
@@ -346,27 +336,17 @@ def _filtered(path: Path, schema: pa.Schema, chosen: Chosen) -> pa.Table:
     """Read rows by the values of columns; groups of rows that cannot hold any are left on disk."""
     filters = [(name, "in", list(values)) for name, values in chosen.items()]
     with _reading(path):
-        _, _, version = _opened(path, schema)
-        rows = pq.read_table(
-            path, filters=filters, partitioning=None, thrift_container_size_limit=_LONGEST_LIST
-        )
+        _, names, version = _opened(path, schema)
+        limit = {"thrift_container_size_limit": _LONGEST_LIST}
+        rows = pq.read_table(path, columns=names, filters=filters, partitioning=None, **limit)
         return _conform(rows, schema, version)
 
 
-def _row_groups(
-    path: Path, schema: pa.Schema, case: str | None = None, repeat: int | None = None
-) -> Iterator[pa.Table]:
-    """Yield the row groups of a joined file, or those that may have rows of a case or of a launch."""
+def _row_groups(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
     with _reading(path):
         file, names, version = _opened(path, schema)
         for group in range(file.num_row_groups):
-            keys = (file.metadata.row_group(group).column(index).statistics for index in (0, 1))
-            if all(_may_hold(key, wanted) for key, wanted in zip(keys, (case, repeat), strict=True)):
-                yield _conform(file.read_row_group(group, names), schema, version)
-
-
-def _may_hold(key: pq.Statistics | None, wanted: str | int | None) -> bool:
-    return wanted is None or key is None or key.min <= wanted <= key.max
+            yield _conform(file.read_row_group(group, names), schema, version)
 
 
 def _opened(path: Path, schema: pa.Schema) -> tuple[pq.ParquetFile, list[str], int]:
