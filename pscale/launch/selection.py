@@ -8,8 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,34 +22,19 @@ from pscale.launch.machine import Machine
 from pscale.launch.outcome import STDOUT, Outcome
 from pscale.launch.scheduler import BY_NAME
 from pscale.launch.scheduler.base import Allocation
-from pscale.runs import atomic_files
 
 PROBE = (sys.executable, "-P", "-m", "pscale.worker.probe", "world")
 _PROBE_LIMIT_S = 60
 _PROBE_RANKS = 2
 _APART = "mpi4py and the launcher are of different MPIs"
-# A failure with these words is one of the MPI library: it will be the same next time.
-_OF_MPI = re.compile(r"PMI|MPI_|MPI (type|plugin)|plugin", re.IGNORECASE)
-_TRANSIENT = re.compile(  # said of schedulers that are overloaded, and of nodes that are busy
-    r"timed? ?out|contact|connect|respond|try again|retry|temporar|busy|completing|communication|node fail",
-    re.IGNORECASE,
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Failure:
-    """Why a launcher does not work; whether that will stay so."""
-
-    reason: str
-    is_permanent: bool
 
 
 def select(launch: Launch, allocation: Allocation | None, machine: Machine) -> Launcher:
     """Return the launcher for a suite's `launch` where pscale runs now.
 
     Outside of jobs and for a launcher that is named this is the one that `launcher.find` finds. Inside a job
-    `auto` probes each candidate with two ranks, on two nodes if there are some, and remembers the first that
-    works unless a better one failed for a reason that may pass. Raises LaunchError that says how each failed.
+    `auto` probes each candidate with two ranks, on two nodes if there are some, until one works. Raises
+    LaunchError that says how each failed.
     """
     if allocation is None:
         return launchers.find(launch.launcher)
@@ -58,22 +42,13 @@ def select(launch: Launch, allocation: Allocation | None, machine: Machine) -> L
     found = list(candidates(launch.launcher, allocation.scheduler))
     if len(found) == 1 and launch.launcher != "auto":
         return found[0]
-    cache = _Cache(allocation, found[-1] if found else None)
-    if (known := cache.read()) in found:
-        return known
-    failures: list[_Failure] = []
+    reasons = ""
     with tempfile.TemporaryDirectory(prefix="pscale-probe-") as folder:
         for number, candidate in enumerate(found):
-            if failure := _failure(candidate, machine, launch, Path(folder, str(number))):
-                failures.append(failure)
-                continue
-            if all(each.is_permanent for each in failures):
-                cache.write(candidate)
-            return candidate
-    reasons = "".join(
-        f"\n  {' '.join(candidate.opening)}: {failure.reason}"
-        for candidate, failure in zip(found, failures, strict=True)
-    )
+            reason = _failure(candidate, machine, launch, Path(folder, str(number)))
+            if not reason:
+                return candidate
+            reasons += f"\n  {' '.join(candidate.opening)}: {reason}"
     raise LaunchError(
         f"no launcher makes one world of two ranks here:{reasons}\nname one that does in the suite "
         "or the site's profile, `launch: {launcher: ...}`; mpi4py and the launcher must be of one MPI"
@@ -161,54 +136,20 @@ def worlds(
     return [each for each in isolated_process.documents(said) if "size" in each], outcome
 
 
-def _failure(candidate: Launcher, machine: Machine, launch: Launch, folder: Path) -> _Failure | None:
-    """Return why a launcher does not work, if so."""
+def _failure(candidate: Launcher, machine: Machine, launch: Launch, folder: Path) -> str:
+    """Return why a launcher does not work; empty if it does."""
     try:
         answers, outcome = worlds(probe(candidate, machine, launch), folder)
     except LaunchError as error:
-        return _Failure(reason=str(error), is_permanent=True)
+        return str(error)
     sizes: Sequence[int] = [answer["size"] for answer in answers]
     if sizes == [_PROBE_RANKS]:
-        return None
+        return ""
     if sizes:
-        reason = f"{_PROBE_RANKS} ranks are in worlds of {', '.join(map(str, sizes))}"
-        return _Failure(reason=reason, is_permanent=True)
-    reason = _without_log(outcome.reason)
-    is_permanent = (
-        outcome.status != "timeout" and bool(_OF_MPI.search(reason)) and not _TRANSIENT.search(reason)
-    )
-    return _Failure(reason=reason, is_permanent=is_permanent)
+        return f"{_PROBE_RANKS} ranks are in worlds of {', '.join(map(str, sizes))}"
+    return _without_log(outcome.reason)
 
 
 def _without_log(reason: str) -> str:
     """Return a reason without the log that it names, which is deleted."""
     return re.sub(r" \[[^\]]*\]$", "", reason)
-
-
-class _Cache:
-    """What worked last time, in the user's cache: for this scheduler, this Python and this MPI."""
-
-    def __init__(self, allocation: Allocation, last: Launcher | None):
-        cache = atomic_files.user_folder("XDG_CACHE_HOME", ".cache")
-        self._path = cache / "pscale" / "launchers.json"
-        library = f"{last.path} {last.version}" if last else ""
-        self._key = f"{allocation.scheduler} {allocation.cluster} {sys.prefix} {library}"
-
-    def read(self) -> Launcher | None:
-        try:
-            known = self._all()[self._key]
-            return Launcher(**{**known, "arguments": tuple(known["arguments"])})
-        except (KeyError, TypeError):  # unknown, or written by another version
-            return None
-
-    def write(self, found: Launcher) -> None:
-        """Remember; a place that cannot be written only costs another probe."""
-        with suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            atomic_files.write_json(self._path, {**self._all(), self._key: asdict(found)})
-
-    def _all(self) -> dict[str, Any]:
-        with suppress(OSError, ValueError, RecursionError):
-            if isinstance(found := atomic_files.read_json(self._path), dict):
-                return found
-        return {}

@@ -126,7 +126,6 @@ class Slurm(Scheduler):
             job=environ["SLURM_JOB_ID"],
             nodes=int(nodes) if nodes.isdecimal() else 1,
             cpus=min(cpus, default=None),
-            cluster=environ.get("SLURM_CLUSTER_NAME", ""),
         )
 
     def resources(self, launch: Launch) -> Resources | None:
