@@ -10,7 +10,7 @@ digits, the test is Welch's.
 
 `scipy.stats` takes a second to import, so that only comparisons of two runs load it, never reports.
 
-Where a fixed piece of work was timed beside every step (`worker.work_quantum`), launches are compared at the
+Where a fixed piece of work was timed beside every step (`worker.measure`), launches are compared at the
 same pace of the machine. On logarithms a launch's level is the mean over its steady steps, and so is its
 pace: a machine that changes between two speeds moves means of both equally, while their medians jump at
 different times. Adjusting by a covariate that the comparison cannot have changed is the analysis of

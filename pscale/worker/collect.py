@@ -82,7 +82,7 @@ def _of_rank(
     }
 
 
-def kept_events(spec: JobSpec, rows: Rows, world: Axis) -> int:
+def kept_events(spec: JobSpec, rows: Rows, world: Axis, most: int = MOST_EVENTS) -> int:
     """Return how many rows of this rank are kept as events: those of whole steps; collective."""
     asked = spec.case.timing.trace
     if asked is not None or spec.repeat != spec.case.launch.warmup:
@@ -90,7 +90,7 @@ def kept_events(spec: JobSpec, rows: Rows, world: Axis) -> int:
     ends = np.cumsum(np.bincount(rows["step"]))
     of_all = ends.copy()
     world.all_reduce(of_all, "sum")
-    steps = int(np.searchsorted(of_all, MOST_EVENTS, side="right"))
+    steps = int(np.searchsorted(of_all, most, side="right"))
     return int(ends[steps - 1]) if steps else 0
 
 

@@ -60,17 +60,17 @@ def blas() -> dict[str, Any]:
         "blas": info.get("internal_api") or (used and used.name),
         "blas_library": used and str(used),
         "blas_version": info.get("version"),
-        "blas_architecture": info.get("architecture") or _mkl_kernels(),
+        "blas_architecture": info.get("architecture") or mkl_kernels(),
         "blas_threading": info.get("threading_layer"),
         "blas_thread_setter": loaded_from and forwarding.thread_setter(Path(loaded_from)),
         "threads": info.get("num_threads"),
     }
 
 
-def _mkl_kernels() -> str | None:
+def mkl_kernels(maps: Path = _LOADED) -> str | None:
     """Return which kernels MKL has loaded, as it does from a library that has their name."""
     try:
-        found = _MKL_KERNELS.search(_LOADED.read_text(errors="replace"))
+        found = _MKL_KERNELS.search(maps.read_text(errors="replace"))
     except OSError:
         return None
     return found and found[1]

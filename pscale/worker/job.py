@@ -1,16 +1,23 @@
-"""One MPI job from case to results: prepare, warm up, measure, check, collect."""
+"""One MPI job from case to results: prepare, warm up, measure, check; between steps evaluate, and save."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 from pscale.config import Case, from_dict
 from pscale.data import Batches, prepare, prepare_validation
+from pscale.errors import PscaleError
 from pscale.mesh import grid
 from pscale.mesh.axis import Axis, Mesh
 from pscale.nn import counts
@@ -21,8 +28,8 @@ from pscale.parallel import recompute, saved_state
 from pscale.parallel.ranks import GROUPS
 from pscale.parallel.recompute import executed_flops
 from pscale.parallel.zero import Replicas
+from pscale.runs.tensor_files import TensorFolder
 from pscale.training.trainer import Trainer, assemble
-from pscale.worker.between_steps import BetweenSteps
 from pscale.worker.kernel_profile import profile_kernels
 from pscale.worker.measure import Measured, measure, recording_call_s, recording_ratio, warm_up
 from pscale.worker.recorder import Recorder
@@ -58,12 +65,9 @@ class JobSpec:
     def read(cls, folder: Path) -> JobSpec:
         """Read what the launcher left in `folder`."""
         document = json.loads((folder / "case.json").read_text(encoding="utf-8"))
-        given = {name: document[name] for name in ("task", "repeat", "launched_unix_s")}
+        known = {name: document[name] for name in cls.__dataclass_fields__.keys() & document.keys()}
         case, data = from_dict(Case, document["case"]), Path(document["data"])
-        given |= {
-            name: document[name] for name in ("counter", "rank", "seconds", "cpu_time") if name in document
-        }
-        return cls(case=case, folder=folder, data=data, **given)
+        return cls(**known | {"case": case, "data": data, "folder": folder})
 
 
 @dataclass(kw_only=True)
@@ -196,3 +200,83 @@ def work(case: Case) -> dict[str, Any]:
         "executed_flops": executed_flops(case),
         "recomputed_flops": recompute.flops(case),
     }
+
+
+_COLUMNS = ("evaluate_s", "save_s", "saved_bytes", *saved_state.LOADING)
+
+
+class BetweenSteps:
+    """The work of one rank between steps, and how long it took; `folder` is that of the launch."""
+
+    def __init__(self, case: Case, trainer: Trainer[Any], mesh: Mesh, folder: Path):
+        self._case, self._trainer, self._mesh = case, trainer, mesh
+        self._kept, self._folder = (
+            bool(case.train.save.folder),
+            Path(case.train.save.folder or folder / "state"),
+        )
+        self._figures: dict[str, list[float]] = {name: [] for name in _COLUMNS}
+        self._losses: dict[int, float] = {}  # this rank's share, by steps of the training
+
+    def after(self, index: int) -> Callable[[], None] | None:
+        """Return what is to be done after step `index`, if anything."""
+        train, steps = self._case.train, self._trainer.start + index + 1
+        due = [
+            work
+            for work, every in ((self._evaluate, train.evaluate.every), (self._save, train.save.every))
+            if every and steps % every == 0
+        ]
+        return partial(_do, due, index) if due else None
+
+    def load(self) -> None:
+        """Go on from the saved state of the case."""
+        self._load(saved_state.find(Path(self._case.train.load)))
+
+    def columns(self) -> dict[str, Any]:
+        """Return columns of the `cases` table, means over saves and loads; collective, at the end.
+
+        Times are those of the slowest rank, bytes of all ranks.
+        """
+        if not self._kept and self._mesh.world.rank == 0:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        found: dict[str, Any] = {}
+        for name, figures in self._figures.items():
+            mean = np.array([np.mean(figures) if figures else 0.0])
+            self._mesh.world.all_reduce(mean, "sum" if name.endswith("_bytes") else "max")
+            found[name] = float(mean[0]) if figures else None
+        losses = np.array([*self._losses.values()])
+        self._mesh.world.all_reduce(losses)
+        evaluated = {"validation_losses": losses.tolist(), "validation_steps": [*self._losses]}
+        return found | (evaluated if self._losses else dict.fromkeys(evaluated))
+
+    def _evaluate(self, index: int) -> None:
+        self._mesh.world.barrier()
+        start = perf_counter()
+        self._losses[self._trainer.start + index + 1] = self._trainer.evaluate()
+        self._note({"evaluate_s": perf_counter() - start})
+
+    def _save(self, index: int) -> None:
+        self._mesh.world.barrier()
+        start = perf_counter()
+        saved, saved_bytes = self._trainer.save(self._case, self._mesh, self._folder, index)
+        self._note({"save_s": perf_counter() - start, "saved_bytes": saved_bytes})
+        if self._case.train.save.check:
+            sums = self._checksums()
+            self._load(saved)
+            if sums != self._checksums():
+                raise PscaleError(f"the state saved after step {index} was not the one that was loaded")
+
+    def _load(self, folder: Path) -> None:
+        by_broadcast = self._case.train.load_by == "broadcast"
+        self._note(self._trainer.load(self._mesh, TensorFolder(folder), broadcast=by_broadcast))
+
+    def _note(self, figures: Mapping[str, float]) -> None:
+        for name, figure in figures.items():
+            self._figures[name].append(figure)
+
+    def _checksums(self) -> list[int]:
+        return [zlib.crc32(held.tensor.memory.data) for held in self._trainer.replicas.state()]
+
+
+def _do(works: Sequence[Callable[[int], None]], index: int) -> None:
+    for work in works:
+        work(index)

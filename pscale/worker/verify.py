@@ -42,9 +42,7 @@ Array = NDArray[np.floating]
 Name = tuple[int, str]  # layer, and name within it
 Count = tuple[int, str, str, float, float]  # rank, axis, verb, calls and payload bytes of a step
 Moved = tuple[int, str, float]  # rank, verb, bytes of a step from its file or to it
-Routing = Callable[
-    [Sequence[RouterStats]], AbstractContextManager[None]
-]  # watches, or makes, a step's choices
+Routing = Callable[[Sequence[RouterStats]], AbstractContextManager[None]]  # of a step, watched or made
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ launch: {{oversubscribe: true, time_limit: 10m}}
 LONG = f"""
 import time
 from pscale.worker.recorder import Recorder
-from pscale.worker.work_quantum import Quantum
+from pscale.worker.measure import Quantum
 done_ns = 0
 def work(self):
     global done_ns

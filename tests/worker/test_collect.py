@@ -1,11 +1,10 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 from thread_mesh import run_ranks
 
 from pscale.config import Case, Timing
-from pscale.worker import collect
+from pscale.worker.collect import kept_events
 from pscale.worker.job import JobSpec
 
 ROWS = [4, 6]  # of each of three steps, by rank
@@ -15,9 +14,7 @@ def kept(trace, repeat, most=1000):
     case = Case(suite="s", label="l", ranks=2, timing=Timing(trace=trace))
     spec = JobSpec(case=case, task="measure", repeat=repeat, folder=Path(), data=Path(), launched_unix_s=0.0)
     rows = [{"step": np.repeat(np.arange(3), count)} for count in ROWS]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collect, "MOST_EVENTS", most)
-        return run_ranks(2, lambda mesh: collect.kept_events(spec, rows[mesh.world.rank], mesh.world))
+    return run_ranks(2, lambda mesh: kept_events(spec, rows[mesh.world.rank], mesh.world, most))
 
 
 def test_of_the_first_launch_alone_as_many_whole_steps_are_kept_as_there_is_room_for():

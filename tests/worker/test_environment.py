@@ -80,14 +80,12 @@ def test_what_to_do_is_said_where_openmp_threads_are_missing():
     assert [has_openmp(found) for found in (PTHREADS, OPENMP, MKL, UNKNOWN)] == [False, True, True, False]
 
 
-def test_the_kernels_of_mkl_are_known_by_the_library_that_has_them(tmp_path, monkeypatch):
+def test_the_kernels_of_mkl_are_known_by_the_library_that_has_them(tmp_path):
     loaded = (
         "7f00-7f01 r--p 0 00:00 1 /env/libmkl_vml_avx2.so.3\n7f01-7f02 r--p 0 00:00 2 /env/libmkl_{}.so.3\n"
     )
-    monkeypatch.setattr(environment, "_LOADED", tmp_path / "maps")
-    monkeypatch.setattr(environment, "threadpool_info", list)
-    found = [environment.blas()["blas_architecture"]]
+    found = [environment.mkl_kernels(tmp_path / "maps")]
     for library in ("core", "avx512", "def"):
         (tmp_path / "maps").write_text(loaded.format(library))
-        found.append(environment.blas()["blas_architecture"])
+        found.append(environment.mkl_kernels(tmp_path / "maps"))
     assert found == [None, None, "avx512", "def"]

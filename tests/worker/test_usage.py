@@ -16,7 +16,6 @@ intr 1 2 3
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     """Make up what a host tells."""
-    monkeypatch.setattr(usage, "_TICK", 100)
     monkeypatch.setattr(usage, "throttled_s", lambda: None)
 
     def tell(*, busy=700, steal=20, clock=2_400_000, throttles=3):
