@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -71,8 +71,21 @@ def _reason_absent(choice: str, environ: Mapping[str, str]) -> str:
     return ""
 
 
-def check_requirements(cases: Sequence[Case], environ: Mapping[str, str]) -> None:
-    """Raise PlanError for the first case that would find another BLAS than it needs.
+def _unmet(case: Case, environ: Mapping[str, str]) -> str:
+    env = {**environment(case.threads, environ), **case.launch.env}
+    said = isolated_process.output(
+        [*_probe(case.launch.blas), "unmet"], _PROBE_LIMIT_S, stdin=json.dumps(to_dict(case)), env=env
+    )
+    answers = [each["unmet"] for each in isolated_process.documents(said or "") if "unmet" in each]
+    return str(answers[-1]) if answers else ""  # where NumPy does not work the launch reports it
+
+
+def check_requirements(
+    cases: Sequence[Case],
+    environ: Mapping[str, str],
+    unmet: Callable[[Case, Mapping[str, str]], str] = _unmet,
+) -> None:
+    """Raise PlanError for the first case that would find another BLAS than it needs, by `unmet`.
 
     Costs nothing where no case needs one. What cannot be known here, each rank finds out.
     """
@@ -85,17 +98,8 @@ def check_requirements(cases: Sequence[Case], environ: Mapping[str, str]) -> Non
             )
             needs.setdefault(kind, case)
     for case in needs.values():
-        if reason := _unmet(case, environ):
+        if reason := unmet(case, environ):
             raise PlanError(f"{case.label}: {reason}")
-
-
-def _unmet(case: Case, environ: Mapping[str, str]) -> str:
-    env = {**environment(case.threads, environ), **case.launch.env}
-    said = isolated_process.output(
-        [*_probe(case.launch.blas), "unmet"], _PROBE_LIMIT_S, stdin=json.dumps(to_dict(case)), env=env
-    )
-    answers = [each["unmet"] for each in isolated_process.documents(said or "") if "unmet" in each]
-    return str(answers[-1]) if answers else ""  # where NumPy does not work the launch reports it
 
 
 Phases = list[dict[str, float]]  # seconds by phase of each shape
@@ -114,7 +118,7 @@ def calibrate(cases: Sequence[Case], environ: Mapping[str, str]) -> Phases:
             return _phases(path.read_text(encoding="ascii"))
     try:
         found = measured(cases, environ, _LIMIT_S)
-    except (OSError, ValueError, subprocess.TimeoutExpired):
+    except ValueError:
         return []
     with suppress(OSError):  # a place that cannot be written only costs another calibration
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -128,10 +132,7 @@ def measured(cases: Sequence[Case], environ: Mapping[str, str], limit_s: float) 
     argv = [sys.executable, "-P", "-m", "pscale.blas", first.launch.blas, "-m", "pscale.worker.calibration"]
     env = {**environment(first.threads, environ), **first.launch.env}
     stdin = json.dumps([to_dict(each) for each in cases])
-    done = isolated_process.ask(argv, limit_s, stdin=stdin, env=env)
-    if done.code:
-        raise ValueError(done.err)
-    return _phases(done.out)
+    return _phases(isolated_process.output(argv, limit_s, stdin=stdin, env=env) or "")
 
 
 def _phases(text: str) -> Phases:

@@ -55,7 +55,7 @@ def findings(
 ) -> list[Finding]:
     """Look at cores, load, memory, limits, MPI, BLAS and hosts; takes some seconds, and all cores."""
     here = inspect()
-    stopwatch = Stopwatch()
+    psutil.cpu_times_percent()  # `steal` looks at what comes from now on
     return [
         site(),
         *cores(here),
@@ -67,7 +67,7 @@ def findings(
         *(host_findings(Launch(launcher=launcher, hosts=tuple(hosts)), reports) if hosts else ()),
         *blas_findings(here),
         *environment(),
-        *stopwatch.steal(),
+        *steal(),
     ]
 
 
@@ -95,7 +95,7 @@ def site() -> Finding:
 
 
 _GIB = 2**30
-_STOLEN = 0.01  # of CPU time
+_STOLEN = 1.0  # % of CPU time
 _LITTLE_BYTES = _GIB
 _LITTLE_SHARED_BYTES = 128 << 20  # a container has 64 MiB by default; a rank of MPICH takes 1 or 2
 _FEW_THREADS = 16  # for each CPU
@@ -136,22 +136,15 @@ def load(machine: Machine) -> Iterator[Finding]:
         yield ok("load", f"{machine.cores} cores are idle")
 
 
-class Stopwatch:
-    """How much CPU time the hypervisor takes away from now on."""
-
-    def __init__(self) -> None:
-        self._start = psutil.cpu_times()
-
-    def steal(self) -> Iterator[Finding]:
-        """Look at the time since this object was made."""
-        spent = [now - then for now, then in zip(psutil.cpu_times(), self._start, strict=True)]
-        share = dict(zip(self._start._fields, spent, strict=True)).get("steal", 0.0) / max(sum(spent), 1e-9)
-        if share > _STOLEN:
-            yield warn(
-                "steal",
-                f"{share:.0%} of CPU time went to other virtual machines of the same host",
-                "use a dedicated machine, more repeats, or another time",
-            )
+def steal() -> Iterator[Finding]:
+    """Look at the CPU time that the hypervisor has taken since psutil was last asked for shares of it."""
+    percent = getattr(psutil.cpu_times_percent(), "steal", 0.0)
+    if percent > _STOLEN:
+        yield warn(
+            "steal",
+            f"{percent:.0f}% of CPU time went to other virtual machines of the same host",
+            "use a dedicated machine, more repeats, or another time",
+        )
 
 
 def storage(machine: Machine, reports: Path) -> Iterator[Finding]:
@@ -182,7 +175,7 @@ def _disk(existing: Path, reports: Path) -> Finding:
     return ok("results", text)
 
 
-def shared_memory() -> Finding:
+def shared_memory(least_bytes: int = _LITTLE_SHARED_BYTES) -> Finding:
     """Look at the memory that ranks of a host share: its size, and what killed jobs have left in it."""
     try:
         free = shutil.disk_usage(SHARED_MEMORY).free
@@ -190,7 +183,7 @@ def shared_memory() -> Finding:
         text = f"{SHARED_MEMORY}: {error.strerror}: ranks of a host have nothing to exchange messages by"
         return warn("shared memory", text, "mount a tmpfs there")
     text = f"{free / _GIB:.1f} GiB free in {SHARED_MEMORY}"
-    if free < _LITTLE_SHARED_BYTES:
+    if free < least_bytes:
         text += ": where it gets full, ranks are ended by SIGBUS, or hang as they start"
         return warn("shared memory", text, "free some, or start the container with `--shm-size=1g`")
     sizes = []
@@ -215,12 +208,12 @@ _LIMITS: tuple[tuple[str, str, str], ...] = (  # the option of ulimit, its name 
 )
 
 
-def limits() -> Iterator[Finding]:
+def limits(adapters: Path = _ADAPTERS) -> Iterator[Finding]:
     """Look at the limits of this shell, which ranks inherit, and at the user's quota of disks."""
     fine = []
     for option, name, harm in _LIMITS:
         soft, _ = resource.getrlimit(getattr(resource, name))
-        if soft == resource.RLIM_INFINITY or _is_enough(name, soft):
+        if soft == resource.RLIM_INFINITY or _is_enough(name, soft, adapters):
             fine.append(option)
             continue
         size = f"{soft:,} processes and threads" if option == "-u" else f"{soft / (1 << 20):,.4g} MiB"
@@ -233,12 +226,12 @@ def limits() -> Iterator[Finding]:
             yield warn("quota", f"{said}: runs cannot be written there", "free some space, or use --reports")
 
 
-def _is_enough(name: str, limit: int) -> bool:
+def _is_enough(name: str, limit: int, adapters: Path) -> bool:
     """Tell whether a limit gets in nobody's way here."""
     if name == "RLIMIT_NPROC":  # which root does not have
         taken = sum(each.num_threads() for each in psutil.process_iter() if _is_mine(each))
         return os.geteuid() == 0 or limit - taken > _FEW_THREADS * (psutil.cpu_count() or 1)
-    return name == "RLIMIT_MEMLOCK" and not any(_ADAPTERS.glob("*"))
+    return name == "RLIMIT_MEMLOCK" and not any(adapters.glob("*"))
 
 
 def _is_mine(process: psutil.Process) -> bool:
@@ -262,7 +255,6 @@ _LOOK_S = 0.5
 _BUSY = 0.05  # of all cores, and at least
 _LEAST_CORES = 0.1  # of one core: what a system does for itself
 _PAUSE_S, _LONGEST_S = 2.0, 600.0
-_IDLE = ("idle", "iowait", "guest", "guest_nice")  # time of guests is counted as user, too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,20 +277,9 @@ class OtherWork:
 
 def other_work(look_s: float = _LOOK_S) -> OtherWork:
     """Look at the CPUs that this process may run on, for `look_s` in which it sleeps."""
-    cpus = affinity()
-    before = psutil.cpu_times(percpu=True)
-    time.sleep(look_s)
-    after = psutil.cpu_times(percpu=True)
-    busy = [_busy(after[cpu], before[cpu]) for cpu in cpus if cpu < min(len(before), len(after))]
-    return OtherWork(cores=sum(busy), of=len(cpus))
-
-
-def _busy(after: object, before: object) -> float:
-    """Return the share of time that a CPU was busy, or taken by the hypervisor."""
-    names = [name for name in after._fields if not name.startswith("guest")]  # type: ignore[attr-defined]
-    spent = {name: max(0.0, getattr(after, name) - getattr(before, name)) for name in names}
-    total = sum(spent.values())
-    return 1 - sum(spent.get(name, 0.0) for name in _IDLE) / total if total > 0 else 0.0
+    cpus, shares = affinity(), psutil.cpu_times_percent(look_s, percpu=True)
+    idle = [share.idle + getattr(share, "iowait", 0.0) for cpu, share in enumerate(shares) if cpu in cpus]
+    return OtherWork(cores=sum(1 - percent / 100 for percent in idle), of=len(cpus))
 
 
 def wait_until_idle(

@@ -25,14 +25,7 @@ from pscale.launch.jobs import (
 )
 from pscale.launch.machine import Machine
 from pscale.launch.runner import CaseLaunch, Settle, ended, skipped
-from pscale.launch.scheduler.base import (
-    STARTED,
-    Ending,
-    JobStatus,
-    LimitError,
-    Scheduler,
-    UnsureError,
-)
+from pscale.launch.scheduler.base import STARTED, Ending, JobStatus, LimitError, Scheduler, UnsureError
 from pscale.runs.journal import UNLOCKED, Journal
 from pscale.runs.run_events import Key, Settled, Submitted, Submitting, Withdrawn
 
@@ -49,9 +42,7 @@ class Patience:
     """How long the manager of jobs waits."""
 
     look_s: float = 1.0  # between two looks at the files that jobs leave
-    missing_s: float = (
-        120.0  # a queue that is slow, or wrong, shows a job again by then; else it is cancelled
-    )
+    missing_s: float = 120.0  # by then a queue that is slow shows a job again; else it is cancelled
     dying_s: float = 60.0  # what was cancelled may have so long until it is killed
 
 

@@ -9,7 +9,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast, get_args
 
@@ -18,7 +18,7 @@ from pscale.launch.machine import Machine, Placement, place
 from pscale.launch.outcome import Outcome, Status, tail
 from pscale.launch.runner import CaseLaunch
 from pscale.launch.scheduler import SCHEDULERS
-from pscale.launch.scheduler.base import EXIT, Ending, JobHandle, JobRequest, JobSize, JobStatus
+from pscale.launch.scheduler.base import EXIT, Ending, JobHandle, JobRequest, JobStatus
 from pscale.runs import atomic_files
 from pscale.runs.journal import Journal, writing_in
 from pscale.runs.run_events import Key, Launched, Settled, Submitted, Submitting, Withdrawn
@@ -33,17 +33,18 @@ _JOB_FIELDS = (  # of `launch`: launches that differ in one need different jobs
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedJob(JobSize):
-    """The launches of one job, in their order, and what it asks for."""
+class PlannedJob(JobRequest):
+    """A job before it has a name, with its launches in their order."""
 
+    name: str = ""
+    folder: Path = Path()
+    command: tuple[str, ...] = ()
     launches: tuple[CaseLaunch, ...]
 
     def request(self, name: str, folder: Path) -> JobRequest:
-        """Return the job that runs them."""
-        size = {each.name: getattr(self, each.name) for each in fields(JobSize)}
+        """Return the job with a name and a folder."""
         command = (sys.executable, "-P", "-m", _PROGRAM, str(folder))
-        launch = self.launches[0].case.launch
-        return JobRequest(name=name, folder=folder, command=command, launch=launch, **size)
+        return replace(self, name=name, folder=folder, command=command)
 
 
 def plan_jobs(
@@ -75,9 +76,11 @@ def _planned(
 ) -> PlannedJob:
     placed = [placements[launch.case.id] for launch in launches]
     ranks, cores = _cores(launches, placed, machine.usable_cores)
-    limit_s = launches[0].case.launch.job_time_limit_s or _least_time_s(launches, least) + _SLACK_S
+    launch = launches[0].case.launch
+    limit_s = launch.job_time_limit_s or _least_time_s(launches, least) + _SLACK_S
     return PlannedJob(
         launches=tuple(launches),
+        launch=launch,
         nodes=max(placement.nodes for placement in placed),
         ranks_per_node=ranks,
         cores_per_rank=cores,

@@ -35,7 +35,6 @@ from pscale.launch.outcome import (
 from pscale.runs.atomic_files import open_file
 from pscale.runs.launch_folder import LaunchFolder
 
-_LOOK_S = 2.0  # between two looks for hang reports
 TAG = "PSCALE_JOB"  # environment variable that marks all processes of a job
 
 _LOGS = STDOUT, STDERR
@@ -56,17 +55,13 @@ ReadOn = Callable[[LaunchFolder, str, int], None]  # a log up to a byte
 Overrun = Literal["hung", "timeout"] | frozenset[int]
 
 
-def never() -> bool:
-    """Tell of no hang and of no ranks that wait: nothing is known of a program while it runs."""
-    return False
-
-
 @dataclass(frozen=True, kw_only=True)
 class Observer:
-    """What a job tells while it runs, beside its processes."""
+    """What a job tells while it runs, beside its processes: by default nothing."""
 
-    is_stuck: Callable[[], bool] = never
-    is_joining: Callable[[], bool] = never  # ranks of it wait in MPI_Init for the others
+    look_s: float = 2.0  # between two looks at it
+    is_stuck: Callable[[], bool] = lambda: False
+    is_joining: Callable[[], bool] = lambda: False  # ranks of it wait in MPI_Init for the others
     ending: Callable[[int], str] = lambda _: "ended"  # how a rank ended that has not joined them
 
 
@@ -222,7 +217,7 @@ def _wait(
     deadline = time.monotonic() + limit_s
     lacked: frozenset[int] | None = None
     while (left_s := deadline - time.monotonic()) > 0:
-        waiter.join(min(left_s, _LOOK_S))
+        waiter.join(min(left_s, observer.look_s))
         if not waiter.is_alive():
             return None
         for log in _LOGS:

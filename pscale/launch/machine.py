@@ -91,7 +91,7 @@ def inspect() -> Machine:
     return Machine(
         host=socket.gethostname(),
         cpu_model=_cpu_model(),
-        core_cpus=_core_cpus(cpus),
+        core_cpus=core_cpus(cpus),
         memory_bytes=min(memory, memory_limit() or memory),
         cpu_limit=cpu_limit(),
         binds=hasattr(os, "sched_setaffinity"),
@@ -107,19 +107,16 @@ def affinity() -> frozenset[int]:
     return frozenset(range(os.cpu_count() or 1))
 
 
-def _core_cpus(allowed: frozenset[int]) -> tuple[tuple[int, ...], ...]:
+def core_cpus(allowed: frozenset[int], folder: Path = _CPUS) -> tuple[tuple[int, ...], ...]:
     """Group CPUs by core, by the kernel's topology; where there is none, by the number of cores."""
-    cores = {_siblings(cpu) & allowed for cpu in allowed}
+    listed = (content(folder / f"cpu{cpu}/topology/thread_siblings_list") for cpu in allowed)
+    cores = {numbers_in(siblings) & allowed for siblings in listed}
     if cores == {frozenset()}:
         import psutil  # noqa: PLC0415 - takes its time, and is seldom asked
 
         count = min(psutil.cpu_count(logical=False) or len(allowed), len(allowed))
         cores = {frozenset(sorted(allowed)[core::count]) for core in range(count)}
     return tuple(sorted(tuple(sorted(core)) for core in cores))
-
-
-def _siblings(cpu: int) -> frozenset[int]:
-    return numbers_in(content(_CPUS / f"cpu{cpu}/topology/thread_siblings_list"))
 
 
 def _cpu_model() -> str:

@@ -200,23 +200,21 @@ def test_inherited_thread_variables_are_named(monkeypatch):
     [("AS", "map more than they use"), ("FSIZE", "ended by SIGXFSZ"), ("MEMLOCK", "register the memory")],
 )
 def test_a_limit_of_the_shell_is_told_with_what_it_breaks(monkeypatch, tmp_path, name, harm):
-    monkeypatch.setattr(doctor, "_ADAPTERS", tmp_path)
     (tmp_path / "mlx5_0").touch()
     (tmp_path / "quota").write_text("#!/bin/sh\necho 'Disk quotas for user u: over limit on /home'; exit 1\n")
     (tmp_path / "quota").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     limited = {getattr(resource, f"RLIMIT_{name}"): 1 << 32}
     monkeypatch.setattr(resource, "getrlimit", lambda which: (limited.get(which, -1), -1))
-    found = [finding for finding in doctor.limits() if finding.level == "warn"]
+    found = [finding for finding in doctor.limits(tmp_path) if finding.level == "warn"]
     assert [finding.topic for finding in found] == ["limits", "quota"]
     assert "4,096 MiB" in found[0].text
     assert harm in found[0].text
     assert "over limit on /home" in found[1].text
 
 
-def test_little_shared_memory_is_told_with_what_helps(monkeypatch):
-    monkeypatch.setattr(doctor, "_LITTLE_SHARED_BYTES", 1 << 60)
-    assert "--shm-size" in doctor.shared_memory().advice
+def test_little_shared_memory_is_told_with_what_helps():
+    assert "--shm-size" in doctor.shared_memory(1 << 60).advice
 
 
 def test_a_place_for_results_that_cannot_be_written_is_a_failure(tmp_path):

@@ -99,11 +99,9 @@ wait
         ("exec env -i sleep 1000", True, "timeout"),
     ],
 )
-def test_only_a_rank_of_which_nothing_lives_ends_a_job_that_waits_in_init(
-    job, monkeypatch, rank, is_joining, status
-):
-    monkeypatch.setattr(local, "_LOOK_S", 0.05)
-    observer = local.Observer(is_joining=lambda: is_joining, ending="ended with exit code {}".format)
+def test_only_a_rank_of_which_nothing_lives_ends_a_job_that_waits_in_init(job, rank, is_joining, status):
+    ending = "ended with exit code {}".format
+    observer = local.Observer(look_s=0.05, is_joining=lambda: is_joining, ending=ending)
     limit_s = LIMIT_S if status == "failed" else 1.0
     outcome = job(RANKS.format(rank), limit_s, observer, name="prterun")  # the parent of ranks
     assert (outcome.status, outcome.cut_short) == (status, True)

@@ -1,4 +1,5 @@
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -50,14 +51,13 @@ def test_without_control_groups_there_is_no_limit(tmp_path):
     assert host.memory_limit(tmp_path / "none", tmp_path / "self") is None
 
 
-def test_hardware_threads_are_grouped_by_core_and_those_outside_the_affinity_left_out(tmp_path, monkeypatch):
+def test_hardware_threads_are_grouped_by_core_and_those_outside_the_affinity_left_out(tmp_path):
     for cpu, siblings in enumerate(("0,4", "1,5", "2-3", "2-3", "0,4", "1,5")):
         group(tmp_path / f"cpu{cpu}" / "topology", thread_siblings_list=siblings)
-    monkeypatch.setattr(machine, "_CPUS", tmp_path)
-    monkeypatch.setattr(machine, "affinity", lambda: frozenset({0, 1, 2, 3, 4}))
-    found = machine.inspect()
-    assert found.core_cpus == ((0, 4), (1,), (2, 3))
-    assert (found.cores, found.cpus) == (3, 5)
+    found = machine.core_cpus(frozenset({0, 1, 2, 3, 4}), tmp_path)
+    assert found == ((0, 4), (1,), (2, 3))
+    one = replace(machine.inspect(), core_cpus=found)
+    assert (one.cores, one.cpus) == (3, 5)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")

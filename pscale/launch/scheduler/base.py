@@ -53,22 +53,7 @@ class UnsureError(LaunchError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobSize:
-    """The nodes and the time that a job asks for."""
-
-    nodes: int
-    ranks_per_node: int
-    cores_per_rank: int
-    time_limit_s: float
-
-    @property
-    def cores_per_node(self) -> int:
-        """Cores that the job needs on each node."""
-        return self.ranks_per_node * self.cores_per_rank
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobRequest(JobSize):
+class JobRequest:
     """A job: `command` runs once, on its first node, and starts the ranks from there.
 
     `name` is one word that no other job has; log and exit code go to `folder`.
@@ -77,7 +62,16 @@ class JobRequest(JobSize):
     name: str
     folder: Path
     command: tuple[str, ...]
+    nodes: int
+    ranks_per_node: int
+    cores_per_rank: int
+    time_limit_s: float
     launch: Launch  # partition, account and the like; modules and setup
+
+    @property
+    def cores_per_node(self) -> int:
+        """Cores that the job needs on each node."""
+        return self.ranks_per_node * self.cores_per_rank
 
     @property
     def log(self) -> Path:
@@ -124,7 +118,6 @@ class Allocation:
     nodes: int
     cpus: int | None = None  # on the node with fewest, as the scheduler counts; None: unknown
     hostfile: str = ""
-    cluster: str = ""  # where one login node serves several
 
     def machine(self, here: Machine) -> Machine:
         """Return `here`, one of its nodes, as all of them; where the job has fewer CPUs, with fewer cores.
