@@ -33,10 +33,10 @@ timing: {{gemm_peak: false, overhead_steps: 0}}
 launch: {{launcher: {launcher}, time_limit: 10m}}
 """
 PATIENCE = """
-import sys
-from pscale.launch import job_manager
-job_manager._MISSING_S, job_manager._DYING_S, job_manager._LOOK_S = {missing}, 1.0, 0.1
-from pscale.cli import main
+from functools import partial
+from pscale.cli import main, run
+from pscale.launch.job_manager import JobManager, Patience
+run.JobManager = partial(JobManager, patience=Patience(look_s=0.1, missing_s={missing}, dying_s=1.0))
 main()
 """
 # A query that is answered by nobody, late, or with other things while there are certain files.
@@ -157,15 +157,6 @@ def test_a_job_whose_node_goes_down_is_done_again_by_one_other(login):
     assert "node_failed" in login.said()
 
 
-def test_a_job_that_is_cancelled_behind_the_back_is_left_until_somebody_asks_again(login):
-    running = login.begin()
-    slurm("scancel", login.job())
-    login.sees(lambda: running.poll() is not None)
-    login.ends(running, code=1, statuses=("cancelled",))
-    assert "was cancelled" in login.said()
-    login.ends(login.begin(), jobs=2)
-
-
 def test_a_job_that_is_requeued_and_suspended_remains_the_only_one(login):
     running = login.begin()
     assert slurm("scontrol", "requeue", login.job())[0], "jobs ask never to be"
@@ -178,22 +169,6 @@ def test_a_job_that_is_requeued_and_suspended_remains_the_only_one(login):
     slurm("scontrol", "resume", login.job())
     login.ends(running)
     assert login.begun() == 1
-
-
-def test_a_job_at_its_limit_is_a_timeout_and_not_tried_again(login):
-    running = login.begin()
-    slurm("scontrol", "update", f"jobid={login.job()}", "EndTime=now+1")
-    login.sees(lambda: running.poll() is not None)
-    login.ends(running, code=1, statuses=("timeout",))
-    assert "reached its time limit" in login.said()
-
-
-def test_a_partition_that_does_not_exist_is_named_with_those_that_do(login):
-    running = login.begin("--set", "launch.partition=nope")
-    assert running.wait() == 4
-    assert "nope" in login.said()
-    assert "main" in login.said()
-    assert login.events("submitted") == []
 
 
 @pytest.fixture

@@ -161,7 +161,7 @@ def test_what_a_job_left_in_files_may_be_seen_later_than_that_it_has_ended(clust
     assert run.rows == {}
 
 
-@pytest.mark.parametrize("name", ["slurm", "pbs", "lsf", "flux"])
+@pytest.mark.parametrize("name", ["slurm", "flux"])
 def test_a_run_comes_through_every_state_of_the_jobs_of_each_scheduler(cluster, name):
     fates = fake_scheduler.STATES[2:]
     run = cluster(*(case(1, number, packing="case") for number in range(len(fates))), scheduler=name)
@@ -393,9 +393,8 @@ def test_a_job_that_the_queue_does_not_show_for_a_minute_is_never_submitted_besi
     assert [job.ending for job in jobs_of(run.journal)] == ["completed"]
 
 
-@pytest.mark.parametrize("name", ["slurm", "pbs", "lsf", "flux"])
-def test_a_job_that_stays_missing_is_cancelled_before_another_one_does_its_work(cluster, monkeypatch, name):
-    run = cluster(case(1), scheduler=name)
+def test_a_job_that_stays_missing_is_cancelled_before_another_one_does_its_work(cluster, monkeypatch):
+    run = cluster(case(1))
     run.step()
     (lost,) = run.ids()
     run.does(1, begins=[run.todo[0].key])

@@ -29,119 +29,74 @@ PRECIOUS = {"precious": SECRET, "out.json": '{"t": 7}', "a.dat": SECRET, "deep/p
 
 SOCKET = 'import socket; socket.socket(socket.AF_UNIX).bind("../stdout.log")'
 
-OUTPUT = {  # a script, and what its status and reason are; the figure is in its output
-    "work is a link": ('cd ..; rm -r work; ln -s "$V" work', "ok", ""),
-    "work dangles": ('cd ..; rm -r work; ln -s "$V/none" work', "ok", ""),
-    "work was moved": ('cd ..; mv work "$V/kept"; ln -s "$V/kept" work; touch work/more', "ok", ""),
-    "work was made again": ('cd ..; rm -r work; cp -a "$V" work', "ok", ""),
-    "a file for work": ('cd ..; rm -r work; ln "$V/precious" work', "ok", ""),
-    "links in work": (
-        'ln -s "$V" a; mkdir b; ln -s "$V" b/c; ln -s "$V/.." d; ln -s "$V/precious" e',
-        "ok",
-        "",
-    ),
-    "hard links in work": ('ln "$V/precious" a; mkdir b; ln "$V/precious" b/c', "ok", ""),
-    "a log is a link": ('ln -sf "$V/precious" ../stdout.log', "ok", ""),
-    "a log is a hard link": ('ln -f "$V/precious" ../stdout.log', "ok", ""),
-    "a log dangles": ('ln -sf "$V/none" ../stdout.log', "ok", ""),
-    "logs are one": ("rm ../stderr.log; ln ../stdout.log ../stderr.log", "ok", ""),
-    "a log is quoted": ('ln -sf "$V/precious" ../stdout.log; (exit 3)', "failed", "exit code 3"),
-    "an error log is quoted": ('ln -sf "$V/precious" ../stderr.log; (exit 3)', "failed", "exit code 3"),
-    "a hard link is quoted": ('ln -f "$V/precious" ../stderr.log; (exit 3)', "failed", "exit code 3"),
-    "a large link": ('truncate -s 70M "$V/large"; ln -sf "$V/large" ../stdout.log', "ok", ""),
-    "a large log that was moved": (
-        'yes | head -c 70000000; echo; echo time: 1.5; mv ../stdout.log "$V"',
-        "ok",
-        "",
-    ),
+WELL = {  # scripts of launches that end well; the figure is in their output
+    "work is a link": 'cd ..; rm -r work; ln -s "$V" work',
+    "work dangles": 'cd ..; rm -r work; ln -s "$V/none" work',
+    "work was moved": 'cd ..; mv work "$V/kept"; ln -s "$V/kept" work; touch work/more',
+    "work was made again": 'cd ..; rm -r work; cp -a "$V" work',
+    "a file for work": 'cd ..; rm -r work; ln "$V/precious" work',
+    "links in work": 'ln -s "$V" a; mkdir b; ln -s "$V" b/c; ln -s "$V/.." d; ln -s "$V/precious" e',
+    "hard links in work": 'ln "$V/precious" a; mkdir b; ln "$V/precious" b/c',
+    "a log is a link": 'ln -sf "$V/precious" ../stdout.log',
+    "a log is a hard link": 'ln -f "$V/precious" ../stdout.log',
+    "a log dangles": 'ln -sf "$V/none" ../stdout.log',
+    "logs are one": "rm ../stderr.log; ln ../stdout.log ../stderr.log",
+    "a large link": 'truncate -s 70M "$V/large"; ln -sf "$V/large" ../stdout.log',
+    "a large log that was moved": 'yes | head -c 70000000; echo; echo time: 1.5; mv ../stdout.log "$V"',
     "a large log with a second name": (
-        'yes | head -c 70000000; echo; echo time: 1.5; ln ../stdout.log "$V/log"',
-        "ok",
-        "",
+        'yes | head -c 70000000; echo; echo time: 1.5; ln ../stdout.log "$V/log"'
     ),
-    "links for a result": (
-        'ln -s "$V/precious" ../result.json; ln -s "$V/a.dat" ../result.json.tmp',
-        "ok",
-        "",
-    ),
-    "links for reports": (
-        'ln -s "$V/precious" ../failure-0.json; ln -s "$V/a.dat" ../hang-x.jsonl',
-        "ok",
-        "",
-    ),
+    "links for a result": 'ln -s "$V/precious" ../result.json; ln -s "$V/a.dat" ../result.json.tmp',
+    "links for reports": 'ln -s "$V/precious" ../failure-0.json; ln -s "$V/a.dat" ../hang-x.jsonl',
     "mounts": (
-        'mkdir m; for f in work/m failure-0.json hang-x.jsonl; do [ -e "../$f" ] || : >"../$f";'
-        ' if [ -d "../$f" ]; then from="$V"; else from="$V/precious"; fi;'
-        ' mount --bind "$from" "../$f" 2>&1; done; true',
-        "ok",
-        "",
+        'mkdir m; for f in work/m failure-0.json hang-x.jsonl; do [ -e "../$f" ] || : >"../$f"; if [ '
+        '-d "../$f" ]; then from="$V"; else from="$V/precious"; fi; mount --bind "$from" "../$f" 2>&1; '
+        "done; true"
     ),
     "links for tables": (
-        'for each in cases figures; do ln -s "$V/precious" "../../../data/$each-${launch##*/}.parquet"; done',
-        "ok",
-        "",
+        'for each in cases figures; do ln -s "$V/precious" "../../../data/$each-${launch##*/}.parquet"; done'
     ),
-    "the launch is a link": ('cd /; mv "$launch" "$V/launch"; ln -s "$V" "$launch"', "failed", "took"),
-    "the launch is a folder": ('cd /; rm -r "$launch"; cp -a "$V" "$launch"', "failed", "took"),
     "links for other launches": (
-        'for id in $(grep -o \'"id": "[^"]*\' ../../../run.json | cut -d\'"\' -f4); do'
-        ' [ -e "../../$id-0" ] || ln -s "$V" "../../$id-0"; done',
-        "ok",
-        "",
+        'for id in $(grep -o \'"id": "[^"]*\' ../../../run.json | cut -d\'"\' -f4); do [ -e '
+        '"../../$id-0" ] || ln -s "$V" "../../$id-0"; done'
     ),
-    "an account is quoted": ("ln -sf /etc/passwd ../stderr.log; (exit 3)", "failed", "exit code 3"),
-    "a device is quoted": (
-        "rm ../std*.log; mknod ../stderr.log c 1 5 2>&1; (exit 3)",
-        "failed",
-        "exit code 3",
-    ),
-    "a socket for a log": (f"rm ../stdout.log; {shlex.quote(sys.executable)} -c '{SOCKET}'", "ok", ""),
+    "a socket for a log": f"rm ../stdout.log; {shlex.quote(sys.executable)} -c '{SOCKET}'",
     "a chain of links": (
-        'ln -s "$V" 0; for n in $(seq 30); do ln -s "$((n - 1))" "$n"; done; cd ..; mv work/* .; rm -r work;'
-        " ln -s 30 work; ln -sf 30/precious stdout.log",
-        "ok",
-        "",
+        'ln -s "$V" 0; for n in $(seq 30); do ln -s "$((n - 1))" "$n"; done; cd ..; mv work/* .; rm -r '
+        "work; ln -s 30 work; ln -sf 30/precious stdout.log"
     ),
-    "a link far down": (
-        'for n in $(seq 300); do mkdir d; ln -s "$V" l; ln "$V/precious" p; cd d; done',
-        "ok",
-        "",
-    ),
-    "names that look like options": (
-        'cd ..; ln -s "$V" ./-rf; ln -s "$V" work/--help; ln -s "$V" "work/*"',
-        "ok",
-        "",
-    ),
+    "a link far down": 'for n in $(seq 300); do mkdir d; ln -s "$V" l; ln "$V/precious" p; cd d; done',
+    "names that look like options": 'cd ..; ln -s "$V" ./-rf; ln -s "$V" work/--help; ln -s "$V" "work/*"',
     "a folder that is a link now and then": (
-        '(cd ..; while :; do mv work kept; ln -s "$V" work; rm work; mv kept work; done) 2>/dev/null &'
-        " sleep 0.2",
-        "ok",
-        "",
+        '(cd ..; while :; do mv work kept; ln -s "$V" work; rm work; mv kept work; done) 2>/dev/null & '
+        "sleep 0.2"
     ),
     "a link that comes and goes": (
-        '(while :; do ln -sf "$V/precious" ../stdout.log; rm ../stdout.log; mkfifo ../stdout.log;'
-        " rm ../stdout.log; done) 2>/dev/null & sleep 0.2",
-        "ok",
-        "",
+        '(while :; do ln -sf "$V/precious" ../stdout.log; rm ../stdout.log; mkfifo ../stdout.log; rm '
+        "../stdout.log; done) 2>/dev/null & sleep 0.2"
     ),
+}
+FAILED = {  # a script, and what is in the reason of its failure
+    "a log is quoted": ('ln -sf "$V/precious" ../stdout.log; (exit 3)', "exit code 3"),
+    "an error log is quoted": ('ln -sf "$V/precious" ../stderr.log; (exit 3)', "exit code 3"),
+    "a hard link is quoted": ('ln -f "$V/precious" ../stderr.log; (exit 3)', "exit code 3"),
+    "the launch is a link": ('cd /; mv "$launch" "$V/launch"; ln -s "$V" "$launch"', "took"),
+    "the launch is a folder": ('cd /; rm -r "$launch"; cp -a "$V" "$launch"', "took"),
+    "an account is quoted": ("ln -sf /etc/passwd ../stderr.log; (exit 3)", "exit code 3"),
+    "a device is quoted": ("rm ../std*.log; mknod ../stderr.log c 1 5 2>&1; (exit 3)", "exit code 3"),
+}
+OUTPUT = {name: (script, "ok", "") for name, script in WELL.items()} | {
+    name: (script, "failed", reason) for name, (script, reason) in FAILED.items()
 }
 FILES = {  # the same with a figure in a file, and files that are to be kept
     "honest": ("echo '{\"t\": 2}' > out.json; touch a.dat", "ok", ""),
     "a link inside": ("echo '{\"t\": 2}' > x; ln -s x out.json; touch b; ln -s b a.dat", "ok", ""),
-    "a link": (
-        'ln -s "$V/out.json" out.json; touch a.dat',
-        "failed",
-        "out.json lies elsewhere",
-    ),
+    "a link": ('ln -s "$V/out.json" out.json; touch a.dat', "failed", "out.json lies elsewhere"),
     "a hard link": ('ln "$V/out.json" out.json; touch a.dat', "failed", "out.json has a name elsewhere"),
     "a dangling link": ('ln -s "$V/none" out.json; touch a.dat', "failed", "wrote no out.json"),
     "a pipe": ("mkfifo out.json; touch a.dat", "failed", "out.json is no file"),
     "a file of the kernel": ("ln -s /proc/self/pagemap out.json; touch a.dat", "failed", "wrote no out.json"),
-    "a linked folder": (
-        'cd ..; rm -r work; ln -s "$V" work',
-        "failed",
-        "something else in that place",
-    ),
+    "a linked folder": ('cd ..; rm -r work; ln -s "$V" work', "failed", "something else in that place"),
     "a kept link": ('echo \'{"t": 2}\' > out.json; ln -s "$V/a.dat" .', "failed", "left no file *.dat"),
 }
 RUNS = {  # these end the run
@@ -256,8 +211,7 @@ def test_a_program_that_takes_the_place_of_its_run_ends_it_and_nothing_is_writte
 
 
 def test_a_folder_that_is_another_now_is_left_as_it_is(launched, tmp_path):
-    script = OUTPUT["work was made again"][0]
-    launched([script], 'figures: {time: {regex: "^time: (.*)", unit: s}}')
+    launched([WELL["work was made again"]], 'figures: {time: {regex: "^time: (.*)", unit: s}}')
     (work,) = tmp_path.glob("reports/noop/*/cases/*/work")
     assert_same(work, tmp_path / "program.0.victim")
 

@@ -122,36 +122,6 @@ terminated by signals sent by prterun (as reported here).
 """
 
 
-@pytest.mark.parametrize(
-    ("log", "code", "expected"),
-    [
-        (HYDRA, 11, "a rank was ended by SIGSEGV: why it failed"),
-        (HYDRA.replace("CODE: 11", "CODE: 2"), 11, "a rank was ended by SIGINT: why it failed"),
-        (
-            HYDRA.replace("CODE: 11", "CODE: 9"),
-            11,
-            "a rank was ended by SIGSEGV or SIGINT or SIGQUIT or SIGUSR1: why it failed",
-        ),
-        (OPEN_MPI, 139, "a rank was ended by SIGSEGV: why it failed"),
-        (OPEN_MPI_CODE, 3, "exit code 3: why it failed"),
-        (LEFT_EARLY, 1, "rank 1 ended before MPI_Finalize, exit code 1 of the launcher: why it failed"),
-        (ABORTED, 5, "exit code 5: MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD"),
-        ("", 135, "exit code 135, of SIGBUS (often: /dev/shm or a disk is full)"),
-        ("", 192, f"exit code 192, of {outcome.signal_name(64)}"),
-        ("", 193, "exit code 193"),
-        ("", 255, "exit code 255"),
-        ("Fortran runtime error: End of file\n", 2, "exit code 2; it read to the end of its input"),
-    ],
-)
-def test_a_reason_names_signals_and_leaves_out_what_launchers_write_of_every_failure(
-    tmp_path, log, code, expected
-):
-    (tmp_path / "stderr.log").write_text(log)
-    said = outcome.judge(LaunchFolder(tmp_path), code).reason
-    assert said.startswith(expected)
-    assert said.partition(expected)[2].startswith((" [", ":"))
-
-
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1\nZeroDivisionError: division by zero\n'
 ENDS = "".join(f"srun: error: n{n}: task {n}: Exited with exit code 15\n" for n in range(4))
 STACK = "Thread 0x7f (most recent call first):\n" + "".join(f"  File {n}, in f\n" for n in range(9))
@@ -192,6 +162,33 @@ def failure(rank, unix_s=1.0, **said):
             7,
             "failed",
             "exit code 7: File 0, in f / File 1, in f / File 2",
+        ),
+        ({"stderr.log": HYDRA}, 11, "failed", "a rank was ended by SIGSEGV: why it failed ["),
+        (
+            {"stderr.log": HYDRA.replace("CODE: 11", "CODE: 2")},
+            *(11, "failed", "a rank was ended by SIGINT: why it failed ["),
+        ),
+        (
+            {"stderr.log": HYDRA.replace("CODE: 11", "CODE: 9")},
+            *(11, "failed", "by SIGSEGV or SIGINT or SIGQUIT or SIGUSR1: why it failed ["),
+        ),
+        ({"stderr.log": OPEN_MPI}, 139, "failed", "a rank was ended by SIGSEGV: why it failed ["),
+        ({"stderr.log": OPEN_MPI_CODE}, 3, "failed", "exit code 3: why it failed ["),
+        (
+            {"stderr.log": LEFT_EARLY},
+            *(1, "failed", "rank 1 ended before MPI_Finalize, exit code 1 of the launcher: why it failed ["),
+        ),
+        (
+            {"stderr.log": ABORTED},
+            *(5, "failed", "exit code 5: MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD ["),
+        ),
+        ({}, 135, "failed", "exit code 135, of SIGBUS (often: /dev/shm or a disk is full) ["),
+        ({}, 192, "failed", f"exit code 192, of {outcome.signal_name(64)} ["),
+        ({}, 193, "failed", "exit code 193 ["),
+        ({}, 255, "failed", "exit code 255 ["),
+        (
+            {"stderr.log": "Fortran runtime error: End of file\n"},
+            *(2, "failed", "exit code 2; it read to the end of its input: a workload"),
         ),
         ({}, -11, "failed", "the launcher was ended by SIGSEGV"),
         (

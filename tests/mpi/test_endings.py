@@ -6,15 +6,12 @@ import signal
 import sys
 
 import pytest
-from patience import LIMIT_S, lives, wait_for
-from whole_runs import NEVER_JOINS, start, workers
+from patience import LIMIT_S, wait_for
+from whole_runs import NEVER_JOINS, start
 
-from pscale.launch.outcome import BORN
 from pscale.runs.store import read_table
 
 pytestmark = pytest.mark.slow
-
-ENDLESS = ("--set", "train.steps=1000000")
 
 SABOTAGE = """
 import os
@@ -61,29 +58,6 @@ def test_a_rank_that_dies_of_an_error_is_quoted_and_the_suite_continues(cli, tin
     assert "a wrong turn" in results.output
     assert f"report it with: pscale report '{results.folder}'" in results.output
     assert not (results.folder / "report.md").exists()
-
-
-def test_a_killed_rank_is_reported_as_killed_and_leaves_no_process(cli, tiny):
-    process = start(cli, tiny, "--only", "ranks == 2", *ENDLESS)
-    wait_for(lambda: [*cli.reports.glob(f"*/*/cases/*/{BORN}")])  # what dies before is tried again
-    ranks = workers(process)
-    ranks[-1].send_signal(signal.SIGKILL)
-    output, _ = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 1, output
-    row = next(iter(cli.newest().cases.values()))
-    assert row["status"] == "failed"
-    assert "9" in row["reason"] or "kill" in row["reason"].lower()
-    assert not any(map(lives, ranks))
-
-
-def test_a_case_over_its_time_limit_is_ended_and_called_a_timeout(cli, tiny):
-    results = cli.run(tiny, "--only", "ranks == 2", *ENDLESS, "--set", "launch.time_limit=3s", code=1)
-    row = next(iter(results.cases.values()))
-    assert row["status"] == "timeout"
-    assert "3 s" in row["reason"]
-    log = results.folder / row["reason"].rpartition("[")[2].rstrip("]")  # from the run's folder
-    assert log.name == "stderr.log"
-    assert log.exists()
 
 
 @pytest.mark.parametrize(
@@ -244,9 +218,3 @@ def test_singletons_instead_of_one_world_are_invalid_and_say_what_is_wrong(cli, 
     assert row["status"] == "invalid"
     assert "asked for one world of 2 ranks" in row["reason"]
     assert row["step_s"] is None
-
-
-def test_a_folder_that_cannot_be_written_is_named_without_a_traceback(cli, tiny):
-    (cli.folder / "file").write_text("")
-    done = cli.call("run", tiny, "--reports", cli.folder / "file", code=4)
-    assert str(cli.folder / "file") in done.stderr

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 ENDLESS = ("--set", "train.steps=1000000", "--set", "launch.time_limit=10m")
 ONE_NODE = ("--only", "ranks == 1")
-# Launches of four ranks, or the very first launch, stay at work until there is a certain file, or for ever.
+# Launches of four ranks stay at work until there is a certain file.
 HELD = """
 import os
 if "PMI_RANK" in os.environ:
@@ -35,21 +35,6 @@ if "PMI_RANK" in os.environ:
         return run(order, *arguments)
     job.run = held
 """
-FIRST_STAYS = """
-import os
-if "PMI_RANK" in os.environ:
-    import time
-    import pscale.worker.job as job
-    run = job.run
-    def stays(*arguments):
-        try:
-            os.mkdir(__file__ + ".first")
-        except FileExistsError:
-            return run(*arguments)
-        time.sleep(1000)
-    job.run = stays
-"""
-
 
 # Slurm's controller hears nothing of the first submission; pscale is impatient while there is a certain file.
 DEAF = """
@@ -140,26 +125,6 @@ def test_a_job_that_somebody_cancels_is_reported_and_the_others_continue(login):
     statuses = {row["ranks"]: row["status"] for row in login.newest().rows("cases")}
     assert statuses == {1: "cancelled", 2: "ok"}
     assert "was cancelled" in output
-
-
-def test_a_launch_whose_node_goes_down_is_done_again_on_another(login, sabotage):
-    first = sabotage(FIRST_STAYS, ".first")
-    alone = ("--set", "launch.directives=[--exclusive]")
-    waiting = login.start(*ONE_NODE, *alone)
-    wait_for(first.exists)
-    job = login.job_at_work()
-    node = subprocess.run(
-        ("squeue", "-h", "-j", job, "-o", "%N"), capture_output=True, text=True, check=True
-    ).stdout.strip()
-    slurm("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
-    try:
-        output, _ = waiting.communicate()
-    finally:
-        subprocess.run(("scontrol", "update", f"nodename={node}", "state=resume"), check=False)  # or it has
-    assert waiting.returncode == 0, output
-    assert "lost a node" in output or "node_failed" in output
-    assert len(login.events("submitted")) == 2
-    assert [row["status"] for row in login.newest().rows("cases")] == ["ok"]
 
 
 def test_ranks_of_mpiexec_on_two_nodes_that_hang_are_listed_with_their_calls(login, sabotage):
