@@ -219,10 +219,20 @@ def test_adafactor_follows_the_published_algorithm_with_the_last_two_dims_as_tho
     assert_follows(train, step)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lamb", "adafactor", "lion"])
-def test_shards_anywhere_in_flat_memory_move_as_the_whole(optimizer):
-    """Four ranks, of which one has nothing; cuts go through rows, and through two matrices at once."""
-    train, cuts = Train(optimizer=optimizer, momentum=0.9, epsilon=1e-3), (0, 11, 23, SIZE, SIZE)
+def equal(ranks):
+    """Return where the shards of ranks end that have as much each, the last ones less or nothing."""
+    return [min(rank * -(-SIZE // ranks), SIZE) for rank in range(ranks + 1)]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "cuts"),
+    [  # anywhere: through rows, and through two matrices at once; one of the ranks has nothing
+        *((each, (0, 11, 23, SIZE, SIZE)) for each in ("sgd", "adamw", "lamb", "adafactor", "lion")),
+        *(("muon", equal(ranks)) for ranks in (2, 5, 12)),
+    ],
+)
+def test_shards_of_flat_memory_move_as_the_whole(optimizer, cuts):
+    train = Train(optimizer=optimizer, momentum=0.9, epsilon=1e-3)
 
     def steps(mesh):
         axis = mesh.axis("dp")
@@ -235,25 +245,8 @@ def test_shards_anywhere_in_flat_memory_move_as_the_whole(optimizer):
         return flat.data
 
     whole = np.concatenate([weight.ravel() for weight in trained(train).values()])
-    np.testing.assert_allclose(np.concatenate(run_ranks({"dp": 4}, steps)), whole, rtol=1e-12)
-
-
-@pytest.mark.parametrize("ranks", [2, 5, 12])
-def test_muon_has_whole_matrices_of_equal_shards_and_the_last_ranks_less_or_nothing(ranks):
-    train, shard = Train(optimizer="muon", momentum=0.9, epsilon=1e-3), -(-SIZE // ranks)
-
-    def steps(mesh):
-        axis = mesh.axis("dp")
-        low, high = (min(place * shard, SIZE) for place in (axis.rank, axis.rank + 1))
-        flat = Flat(START[low:high].copy(), np.empty(high - low), parameters(), axis.rank * shard)
-        optimizer = make_optimizer(train, [flat], ProcessGroups(shards=axis))
-        for number, (lr, scale, grad) in enumerate(zip(LRS, SCALES, GRADS, strict=True), 1):
-            flat.grad[:] = grad[low:high]
-            update(optimizer, 1, lr, scale, number)
-        return flat.data
-
-    whole = np.concatenate([weight.ravel() for weight in trained(train).values()])
-    np.testing.assert_allclose(np.concatenate(run_ranks({"dp": ranks}, steps)), whole, rtol=1e-12)
+    found = np.concatenate(run_ranks({"dp": len(cuts) - 1}, steps))
+    np.testing.assert_allclose(found, whole, rtol=1e-12)
 
 
 def test_neighbours_that_decay_alike_are_one_span():

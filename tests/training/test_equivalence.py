@@ -3,10 +3,9 @@
 from itertools import pairwise
 
 import pytest
-from plans import BLOCK, LINEAR, TEXT, assert_is_serial, error_of, on_plan, serial
+from plans import BLOCK, LINEAR, TEXT, assert_is_serial, on_plan, serial
 
 from pscale.config import Plan
-from pscale.parallel.reduction import Reduction
 
 
 @pytest.mark.parametrize("case", [TEXT, BLOCK, LINEAR], ids=lambda case: case.model.kind)
@@ -23,14 +22,3 @@ def test_accumulating_micro_batches_gives_what_the_whole_batch_gives(micro_batch
 
 def test_training_makes_the_loss_fall(folder):
     assert all(later < earlier for earlier, later in pairwise(serial(LINEAR, folder).losses))
-
-
-def test_a_missing_reduction_is_caught(folder):
-    def forget_to_reduce(trainer):
-        for held in trainer.replicas._groups:
-            held.reduction = Reduction()
-        return trainer
-
-    error, spread = error_of(TEXT, Plan(dp=2), folder, forget_to_reduce)
-    assert error > 1e-6
-    assert spread > 1e-6

@@ -8,7 +8,6 @@ from plans import (
     TEXT,
     assert_is_serial,
     difference,
-    error_of,
     largest_difference,
     name,
     predicted_calls,
@@ -17,9 +16,6 @@ from plans import (
 )
 
 from pscale.config import Plan
-from pscale.parallel.context import ring
-from pscale.parallel.context.layout import Layout
-from pscale.training import units
 
 pytestmark = pytest.mark.slow
 
@@ -102,41 +98,3 @@ def test_attention_that_computes_scores_again_trains_as_the_one_that_keeps_them(
     assert difference(run.losses, expected.losses) < 1e-12
     assert largest_difference(run.tensors, expected.tensors) < 1e-12
     assert run.counted == predicted_calls(case, plan)
-
-
-def forget_to_add(in_flight, mine, _):
-    return mine if in_flight is None else in_flight.wait()
-
-
-def keep_to_oneself(self, rank):
-    return [self.piece(rank, rank), *[None] * (self.parts - 1)]
-
-
-def swap_within_the_group(self, rank, right=Layout.runs):
-    return right(self, rank ^ (self.slices > 1))
-
-
-TWO, GROUPS = Plan(cp=2), Plan(cp=4, **UNIFIED)
-MISTAKES = {
-    "gradients of keys lost": (TWO, ring, "_sum", forget_to_add),
-    "keys of others unused": (TWO, Layout, "pieces", keep_to_oneself),
-    "tokens taken for those of other positions": (
-        TWO,
-        units,
-        "layout_of",
-        lambda *_: Layout(sequence=SEQUENCE, parts=2, placement="contiguous"),
-    ),
-    "gradients of keys lost between groups": (GROUPS, ring, "_sum", forget_to_add),
-    "slices of a group in another order": (GROUPS, Layout, "runs", swap_within_the_group),
-}
-
-
-@pytest.mark.parametrize(
-    ("plan", "mistake"), [(plan, where) for plan, *where in MISTAKES.values()], ids=MISTAKES
-)
-def test_a_mistake_is_caught(plan, mistake, folder, monkeypatch):
-    case = with_sequence(TEXT, SEQUENCE)
-    serial(case, folder)
-    monkeypatch.setattr(*mistake)
-    error, _ = error_of(case, plan, folder)
-    assert error > 1e-6

@@ -15,7 +15,7 @@ from plans import TEXT, name, on_plan, train
 from pscale.config import Data, Matrix, Model, Plan, Train
 from pscale.nn.kernels.tiles import rows_of
 from pscale.nn.param import Param
-from pscale.training import grid_units, parameters
+from pscale.training import grid_units, units
 
 pytestmark = pytest.mark.slow
 
@@ -83,7 +83,7 @@ def integers(param, seed):
 def exact(folder):
     """Return what runs a case with integers on a plan."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parameters, "LayerNorm", Gains)
+        patch.setattr(units, "LayerNorm", Gains)
         patch.setattr(grid_units, "ColumnNorm", Gains)
         patch.setattr(Param, "initial", integers)
         yield lambda case, plan, micro_batches: train(on_plan(case, plan, micro_batches), plan, folder)

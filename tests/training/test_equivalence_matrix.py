@@ -10,21 +10,15 @@ from plans import (
     TEXT,
     assert_is_serial,
     each_rank,
-    error_of,
     most_kept,
     multiplied,
     name,
     on_plan,
-    serial,
     train,
 )
-from thread_mesh import ThreadAxis
 
 from pscale.config import Data, Matrix, Model, Plan
-from pscale.parallel.matrix.axonn import Depth
-from pscale.parallel.matrix.cannon import ShiftedBlock
 from pscale.parallel.recompute import executed_flops
-from pscale.training.parameters import Parameters
 from pscale.training.prediction import fullest_rank, memory_bytes
 
 pytestmark = pytest.mark.slow
@@ -117,49 +111,3 @@ def test_every_rank_holds_what_is_predicted(case, plan, folder):
 def test_the_ranks_together_multiply_what_is_predicted(plan, folder):
     case = on_plan(GPT, plan)
     assert multiplied(case, plan, folder) == executed_flops(case)
-
-
-def nothing(*_, **__):
-    pass
-
-
-def keep_own(axis, x, out, dim=0):
-    def act():
-        out[...] = np.split(x, axis.size, axis=dim)[axis.rank]
-        axis._board.gate.wait()
-
-    return axis._call("reduce_scatter", x.nbytes, act)
-
-
-def for_nobody(self, *arguments, **options):
-    """Make a parameter as if no other rank had a share in its gradient."""
-    param = MAKE(self, *arguments, **options)
-    param.sync = ()
-    return param
-
-
-def no_weights(_, weight, *__):
-    weight.accumulator()
-
-
-MAKE = Parameters.make
-MISTAKES = {
-    "a shift": (ALONE[0], ShiftedBlock, "start", nothing),
-    "the sum of blocks": (ALONE[2], ThreadAxis, "reduce", nothing),
-    "the sum of rows": (grid(1, 2, 2, "agarwal"), ThreadAxis, "reduce_scatter", keep_own),
-    "weights of other ranks": (
-        grid(1, 1, 3, "axonn"),
-        Depth,
-        "add_product",
-        no_weights,
-    ),
-    "gradients of norms": (ALONE[0], Parameters, "make", for_nobody),
-}
-
-
-@pytest.mark.parametrize("missing", MISTAKES)
-def test_what_is_missing_is_caught(missing, folder, monkeypatch):
-    plan, place, verb, mistake = MISTAKES[missing]
-    serial(TWO, folder)
-    monkeypatch.setattr(place, verb, mistake)
-    assert error_of(TWO, plan, folder)[0] > 1e-6

@@ -2,16 +2,10 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from plans import TEXT, assert_is_serial, error_of, name, on_plan, serial
-from thread_mesh import ThreadAxis
+from plans import TEXT, assert_is_serial, name, on_plan
 
 from pscale.config import Data, Model, Plan, Train
-from pscale.nn import kernels
-from pscale.nn.routing import ExpertPositions
-from pscale.parallel import expert
-from pscale.parallel.zero import Replicas
 
 pytestmark = pytest.mark.slow
 
@@ -94,42 +88,3 @@ def test_five_axes_have_thirty_two_ranks(folder):
     plan = Plan(dp=2, tp=2, pp=2, cp=2, ep=2, zero=3, **SP, **ZERO_BUBBLE)
     case = replace(SWITCH, train=replace(SWITCH.train, batch=8, micro_batches=2, steps=2))
     assert_is_serial(case, plan, folder)
-
-
-def keep_own_part(axis, x, out, dim=0):
-    def act():
-        out[...] = np.split(x, axis.size, axis=dim)[axis.rank]
-        axis._board.gate.wait()
-
-    return axis._call("reduce_scatter", x.nbytes, act)
-
-
-def norm_of_own_parts(replicas):
-    return sum(kernels.current().square_norm(each.gradients.own) / each.copies for each in replicas._pieces)
-
-
-def keep_all(_, x, out):
-    out[...] = x
-
-
-def nobody_else(_, counts):
-    return ExpertPositions(0).exchange(counts)
-
-
-GATHERED, ULYSSES = Plan(cp=2, context="all-gather"), Plan(cp=2, context="ulysses")
-MISTAKES = {
-    "sums of slices": (GPT, Plan(tp=2, **SP), ThreadAxis, "reduce_scatter", keep_own_part),
-    "sums for gathered keys": (GPT, GATHERED, ThreadAxis, "reduce_scatter", keep_own_part),
-    "heads of other ranks": (GPT, ULYSSES, ThreadAxis, "all_to_all", keep_all),
-    "choices of other ranks": (MOE, Plan(cp=2), expert.SharedPositions, "exchange", nobody_else),
-    "the norm of other ranks": (GPT, Plan(tp=2), Replicas, "square_norm", norm_of_own_parts),
-}
-
-
-@pytest.mark.parametrize("missing", MISTAKES)
-def test_what_is_missing_is_caught(missing, folder, monkeypatch):
-    case, plan, place, verb, mistake = MISTAKES[missing]
-    serial(case, folder)
-    monkeypatch.setattr(place, verb, mistake)
-    error, _ = error_of(case, plan, folder)
-    assert error > 1e-6

@@ -16,13 +16,10 @@ from plans import (
     held_after_forward,
     multiplied,
     name,
-    serial,
 )
 
 from pscale.config import Plan
 from pscale.nn import counts
-from pscale.parallel import tensor
-from pscale.parallel.reduction import Reduction
 from pscale.training.prediction import predict
 
 TRAIN = replace(TEXT.train, micro_batches=2)
@@ -129,13 +126,6 @@ def test_what_no_rank_cuts_is_the_same_on_all(plan, folder):
             np.testing.assert_array_equal(other[key], value)
 
 
-def forget_norms(trainer):
-    for group in trainer.replicas._groups:
-        if "tp" in group.pieces[0].unit.params[0].sync:
-            group.reduction = Reduction()
-    return trainer
-
-
 def test_tensor_ranks_that_disagree_on_what_none_cuts_are_noticed(folder):
     def disagree(trainer):
         for param, value in trainer.replicas.weights():
@@ -144,23 +134,3 @@ def test_tensor_ranks_that_disagree_on_what_none_cuts_are_noticed(folder):
         return trainer
 
     assert error_of(CASES["gpt"], Plan(tp=2), folder, disagree)[1] > 1e-7
-
-
-@pytest.mark.parametrize(
-    ("layer", "verb", "unsummed"),
-    [
-        (tensor.ColumnParallelLinear, "backward", lambda layer, dy, x: layer.linear.backward(dy, x)),
-        (tensor.ReduceFromTensorAxis, "forward", lambda _, x: (x, None)),
-    ],
-)
-def test_a_missing_sum_of_activations_is_caught(layer, verb, unsummed, folder, monkeypatch):
-    serial(CASES["gpt"], folder)
-    monkeypatch.setattr(layer, verb, unsummed)
-    error, _ = error_of(CASES["gpt"], Plan(tp=2), folder)
-    assert error > 1e-6
-
-
-def test_a_missing_sum_of_the_gradients_of_norms_is_caught(folder):
-    error, spread = error_of(CASES["gpt"], Plan(tp=2, sp=True), folder, forget_norms)
-    assert error > 1e-6
-    assert spread > 1e-6

@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from plans import (
     BLOCK,
@@ -12,15 +11,12 @@ from plans import (
     assert_is_serial,
     counted_calls,
     each_rank,
-    error_of,
     name,
     on_plan,
 )
-from thread_mesh import ThreadAxis
 
 from pscale.config import Model, Plan
 from pscale.nn import counts
-from pscale.parallel.shards import WholeWeights
 
 pytestmark = pytest.mark.slow
 
@@ -87,34 +83,3 @@ def test_model_state_is_that_of_the_literature(stage, parts, folder):
     for each in held:
         found = [each[kind] for kind in ("parameters", "gradients", "optimizer")]
         assert found == [whole * copies // part for part, copies in zip(parts, (1, 1, 2), strict=True)]
-
-
-def keep_own_part(axis, x, out):
-    def act():
-        out[...] = np.split(x, axis.size)[axis.rank]
-        axis._board.gate.wait()
-
-    return axis._start("reduce_scatter", x.nbytes, act)
-
-
-@pytest.mark.parametrize("stage", STAGES[:3], ids=str)
-def test_a_missing_sum_of_gradients_is_caught(stage, folder, monkeypatch):
-    monkeypatch.setattr(ThreadAxis, "start_reduce_scatter", keep_own_part)
-    error, _ = error_of(CASES["gpt"], Plan(dp=2, **stage), folder)
-    assert error > 1e-6
-
-
-def test_a_missing_sum_over_the_sets_of_shards_is_caught(folder, monkeypatch):
-    monkeypatch.setattr(
-        ThreadAxis, "start_all_reduce", lambda axis, x: axis._start("all_reduce", x.nbytes, lambda: None)
-    )
-    error, spread = error_of(CASES["gpt"], Plan(dp=4, shard=2, zero=2), folder)
-    assert error > 1e-6
-    assert spread > 1e-6
-
-
-def test_weights_that_are_not_published_are_caught(folder, monkeypatch):
-    monkeypatch.setattr(WholeWeights, "publish", lambda _: None)
-    error, spread = error_of(CASES["gpt"], Plan(dp=2, zero=1), folder)
-    assert error > 1e-6
-    assert spread > 1e-6
