@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ from pscale.config import Data, Model, Train
 from pscale.config.axes import BATCH_AXES
 from pscale.data.corpus import Corpus, byte_counts, find_corpus, unigram_nats
 from pscale.data.loading import FROM_FILES, MemoryReader, PrefetchReader, Reader, open_reader
-from pscale.data.placement import Partition, Placement, Sample, Slots
+from pscale.data.placement import Partition, Sample, Slots
 from pscale.data.synthetic import WEIGHTS, LinearBatches, random_tokens, regression, samples_of
 from pscale.errors import UsageError
 from pscale.mesh.axis import Array, Axis, Mesh
@@ -65,26 +66,40 @@ def prepare(
     Raises UsageError as `check` does: the machine that runs may see other files than the one that asked.
     """
     check(case_data, model, train)
-    axis = mesh.axis(*BATCH_AXES)
-    slots = Slots(batch=train.batch, ranks=axis.size, micro_batches=train.micro_batches)
-    if case_data.kind == "text":
-        return prepare_text(case_data, model, train, slots, mesh=mesh, folder=folder, recorder=recorder)
+    axis, slots = mesh.axis(*BATCH_AXES), _slots(train, mesh)
     if case_data.kind == "linear":
         return LinearBatches(case_data, model, train, slots, axis.rank)
-    draw = regression if model.kind in ("block", "collectives") else random_tokens
-    return draw(model, train, slots, axis.rank)
+    if case_data.kind != "text":
+        draw = regression if model.kind in ("block", "collectives") else random_tokens
+        return draw(model, train, slots, axis.rank)
+    whole = find_corpus(case_data.source)
+    _agree_on_size(whole, axis)
+    corpus, _ = _held_out(whole, train)
+    placed = Partition if case_data.split == "partition" else partial(Sample, seed=train.seed)
+    placement = placed(corpus_bytes=corpus.size, sequence=model.sequence, slots=slots)
+    shape = (slots.per_micro, model.sequence + 1)
+    reader = open_reader(case_data, corpus, placement, mesh, shape=shape, folder=folder)
+    hints = "; ".join(f"{name}={value}" for name, value in sorted(reader.hints.items()))
+    columns = {"loss_unigram": _shared_unigram_nats(corpus, axis), "file_hints": hints or None}
+    if case_data.prefetch:
+        assert recorder is not None, "how long reading takes is recorded"
+        reader = PrefetchReader(reader, slots.micro_batches, shape, recorder)
+    return TextBatches(reader, slots.micro_batches, shape, columns)
 
 
 def prepare_validation(case_data: Data, model: Model, train: Train, mesh: Mesh) -> Batches | None:
     """Return the batches that this rank evaluates, if the case does; every rank keeps its part in memory."""
     if not train.evaluate.every:
         return None
-    axis = mesh.axis(*BATCH_AXES)
-    slots = Slots(batch=train.batch, ranks=axis.size, micro_batches=train.micro_batches)
-    _, corpus = _held_out(find_corpus(case_data.source), train)
+    slots, (_, corpus) = _slots(train, mesh), _held_out(find_corpus(case_data.source), train)
     placement = Partition(corpus_bytes=corpus.size, sequence=model.sequence, slots=slots)
-    shape = (slots.per_micro, model.sequence + 1)
-    return TextBatches(MemoryReader(corpus, placement, axis.rank), slots.micro_batches, shape, {})
+    reader = MemoryReader(corpus, placement, mesh.axis(*BATCH_AXES).rank)
+    return TextBatches(reader, slots.micro_batches, (slots.per_micro, model.sequence + 1), {})
+
+
+def _slots(train: Train, mesh: Mesh) -> Slots:
+    ranks = mesh.axis(*BATCH_AXES).size
+    return Slots(batch=train.batch, ranks=ranks, micro_batches=train.micro_batches)
 
 
 def _held_out(corpus: Corpus, train: Train) -> tuple[Corpus, Corpus]:
@@ -199,31 +214,6 @@ class TextBatches:
         self._reader.close()
 
 
-def prepare_text(
-    data: Data,
-    model: Model,
-    train: Train,
-    slots: Slots,
-    *,
-    mesh: Mesh,
-    folder: Path,
-    recorder: IoRecorder | None = None,
-) -> TextBatches:
-    """Place and open the corpus that `data.source` names; all ranks call it."""
-    whole, axis = find_corpus(data.source), mesh.axis(*BATCH_AXES)
-    _agree_on_size(whole, axis)
-    corpus, _ = _held_out(whole, train)
-    shape = (slots.per_micro, model.sequence + 1)
-    placement = _placement(data, model, train, slots, corpus)
-    reader = open_reader(data, corpus, placement, mesh, shape=shape, folder=folder)
-    hints = "; ".join(f"{name}={value}" for name, value in sorted(reader.hints.items()))
-    columns = {"loss_unigram": _shared_unigram_nats(corpus, axis), "file_hints": hints or None}
-    if data.prefetch:
-        assert recorder is not None, "how long reading takes is recorded"
-        reader = PrefetchReader(reader, slots.micro_batches, shape, recorder)
-    return TextBatches(reader, slots.micro_batches, shape, columns)
-
-
 def check_size(source: str, train: Train, sequence: int) -> None:
     """Raise UsageError unless the corpus, and what is held out of it, has a window for every sequence."""
     corpus, needed = find_corpus(source), train.batch * (sequence + 1)
@@ -232,12 +222,6 @@ def check_size(source: str, train: Train, sequence: int) -> None:
         windows = f"a batch of {train.batch} windows of {sequence + 1} bytes (sequence {sequence} + 1)"
         of = f", of which train.evaluate holds out 1/{share}" if share > 1 else ""
         raise UsageError(f"data.source {source!r} has {corpus.size} bytes{of}, but {windows} needs {needed}")
-
-
-def _placement(data: Data, model: Model, train: Train, slots: Slots, corpus: Corpus) -> Placement:
-    if data.split == "partition":
-        return Partition(corpus_bytes=corpus.size, sequence=model.sequence, slots=slots)
-    return Sample(corpus_bytes=corpus.size, sequence=model.sequence, seed=train.seed, slots=slots)
 
 
 def _agree_on_size(corpus: Corpus, axis: Axis) -> None:

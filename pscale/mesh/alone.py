@@ -81,9 +81,11 @@ class EmulatedComm:
         sizes, place = ([*itertools.compress(each, kept)] for each in (self._sizes, self._place))
         return EmulatedComm(sizes, place, self._arriving)
 
-    def Allreduce(self, sent: Any, x: Array, op: Any) -> Arrived:
-        """Leave `x` as it is."""
+    def Barrier(self, *_: Any) -> Arrived:
+        """Return at once: nothing moves, and a sum is what is there."""
         return _ARRIVED
+
+    Allreduce = Iallreduce = Reduce = Isend = Barrier
 
     def Allgather(self, x: Any, out: Array) -> Arrived:
         """Receive from others what this rank gives: a statistic, or an encoded message, has to be one."""
@@ -106,10 +108,6 @@ class EmulatedComm:
         out[...] = x
         return _ARRIVED
 
-    def Isend(self, x: Array, to: int, tag: int = 0) -> Arrived:
-        """Send nothing."""
-        return _ARRIVED
-
     def Irecv(self, out: Array, source: int, tag: int = 0) -> Arrived:
         """Receive numbers."""
         assert self._arriving is not None, "a rank alone has no neighbours"
@@ -119,10 +117,6 @@ class EmulatedComm:
     def Bcast(self, x: Array, root: int) -> Arrived:
         """Receive numbers, except on the root."""
         return _ARRIVED if self.rank == root else self.Irecv(x, root)
-
-    def Reduce(self, sent: Any, x: Any, op: Any, root: int) -> Arrived:
-        """Leave all as it is."""
-        return _ARRIVED
 
     def Gather(self, x: Array, out: Array | None, root: int) -> Arrived:
         """Receive the parts of others on the root."""
@@ -135,11 +129,7 @@ class EmulatedComm:
         out[...] = parts[self.rank]
         return _ARRIVED
 
-    def Barrier(self) -> Arrived:
-        """Return at once."""
-        return _ARRIVED
-
-    Iallreduce, Iallgather, Ireduce_scatter_block = Allreduce, Allgather, Reduce_scatter_block
+    Iallgather, Ireduce_scatter_block = Allgather, Reduce_scatter_block
 
     def gather(self, value: T) -> list[T]:
         """Return the value alone."""

@@ -147,8 +147,6 @@ class Rotary(Stateless):
     They are the first `heads` heads of packed (B, T, C); `turns` has a row of cosines and sines for each T.
     """
 
-    params: Sequence[Param] = ()
-
     def __init__(self, heads: int, turns: tuple[Array, Array]):
         self.heads, self.turns = heads, turns
 

@@ -38,7 +38,9 @@ class Layer(Protocol):
 
 
 class Stateless:
-    """A layer whose backward needs nothing of forward: its cache is None."""
+    """A layer whose backward needs nothing of forward: its cache is None. It has no parameters."""
+
+    params: Sequence[Param] = ()
 
 
 @runtime_checkable

@@ -169,8 +169,6 @@ class Transposed(Stateless):
     No gradients are added up: all ranks have the same of all columns.
     """
 
-    params: Sequence[Param] = ()
-
     def __init__(self, layer: GatherFromTensorAxis | ColumnsToSlices):
         self.layer = layer
 

@@ -130,11 +130,11 @@ class ParameterGroup:
         axis, self._replicas = mesh.axis(*shared), mesh.axis(*(() if shares else group.sync))
         params = list(group.units.values()) if shares else [group.params]
         units = [ShardedUnit(each, axis) for each in params]
-        self._memory = _Memory(units, case)
+        self._memory = _Memory(units, case, mesh.axis(*sets))
         counting, different = mesh.sizes if shares else PARAMETER_AXES, {"pp", *group.cut, *shared}
         copies = math.prod(mesh.sizes.get(each, 1) for each in counting if each not in different)
         copies *= 1 + group.tied
-        made = zip(units, self._memory.weights(), self._memory.gradients(mesh.axis(*sets)), strict=True)
+        made = zip(units, self._memory.weights, self._memory.gradients, strict=True)
         self.pieces = [
             Piece(unit=unit, weights=weights, gradients=gradients, copies=copies)
             for unit, weights, gradients in made
@@ -226,51 +226,40 @@ def _copy(mesh: Mesh, different: Set[str]) -> tuple[int, int]:
 class _Memory:
     """The memory of a group's units: what stays in one piece, and pools for what is here for a while.
 
-    A shard of one rank is whole.
+    A shard of one rank is whole. Gradients are summed over `sets` too.
     """
 
-    def __init__(self, units: Sequence[ShardedUnit], case: Case):
-        stage = case.plan.zero if units[0].axis.size > 1 else 1
-        self._shards_weights, self._shards_gradients = stage == 3, stage >= 2
-        self._units, self._dtype = units, dtype_of(case.model.dtype)
-        wide = case.precision.reduce == "float32"
-        self._gradient_dtype = compute_dtype(self._dtype) if wide else self._dtype
-        self._keep = not case.plan.reshard_after_forward
-        slot = max(unit.layout.padded for unit in units)
-        self._gathered = Pool(self._dtype, 0 if self._keep else slot)
-        self._contributed = Pool(self._gradient_dtype, slot)
+    def __init__(self, units: Sequence[ShardedUnit], case: Case, sets: Axis):
+        over, dtype = units[0].axis, dtype_of(case.model.dtype)
+        stage = case.plan.zero if over.size > 1 else 1
+        sums = compute_dtype(dtype) if case.precision.reduce == "float32" else dtype
+        keep, slot = not case.plan.reshard_after_forward, max(unit.layout.padded for unit in units)
+        self._gathered, self._contributed = Pool(dtype, 0 if keep else slot), Pool(sums, slot)
+        staying = _staying(units, dtype, whole=stage <= 2)
+        self.weights: Sequence[Weights] = (
+            [ShardedWeights(unit, memory, pool=self._gathered, keep=keep) for unit, memory in staying]
+            if stage == 3
+            else [WholeWeights(unit, memory) for unit, memory in staying]
+        )
+        staying, exchange = _staying(units, sums, whole=stage <= 1), {"over": over, "sets": sets}
+        self.gradients: Sequence[Gradients] = (
+            [ShardedGradients(unit, memory, pool=self._contributed, **exchange) for unit, memory in staying]
+            if stage >= 2
+            else [WholeGradients(unit, memory, **exchange) for unit, memory in staying]
+        )
 
     @property
     def exchange_bytes(self) -> int:
         """Return what was ever allocated for what does not stay."""
         return self._gathered.total_bytes + self._contributed.total_bytes
 
-    def weights(self) -> list[Weights]:
-        """Return the weights of each unit as the plan wants them."""
-        if not self._shards_weights:
-            return [WholeWeights(unit, memory) for unit, memory in self._staying(self._dtype, whole=True)]
-        return [
-            ShardedWeights(unit, memory, pool=self._gathered, keep=self._keep)
-            for unit, memory in self._staying(self._dtype, whole=False)
-        ]
 
-    def gradients(self, sets: Axis) -> list[Gradients]:
-        """Return the gradients of each unit as the plan wants them, summed over `sets` too."""
-        over, dtype = self._units[0].axis, self._gradient_dtype
-        if not self._shards_gradients:
-            return [
-                WholeGradients(unit, memory, over=over, sets=sets)
-                for unit, memory in self._staying(dtype, whole=True)
-            ]
-        return [
-            ShardedGradients(unit, memory, over=over, sets=sets, pool=self._contributed)
-            for unit, memory in self._staying(dtype, whole=False)
-        ]
-
-    def _staying(self, dtype: DTypeLike, *, whole: bool) -> Iterator[tuple[ShardedUnit, Array]]:
-        """Yield each unit with its memory, padded: of the whole, or of this rank's shard."""
-        sizes = [unit.layout.padded if whole else unit.layout.shard for unit in self._units]
-        return zip(self._units, zeros(sizes, dtype), strict=True)
+def _staying(
+    units: Sequence[ShardedUnit], dtype: DTypeLike, *, whole: bool
+) -> Iterator[tuple[ShardedUnit, Array]]:
+    """Yield each unit with its memory, padded: of the whole, or of this rank's shard."""
+    sizes = [unit.layout.padded if whole else unit.layout.shard for unit in units]
+    return zip(units, zeros(sizes, dtype), strict=True)
 
 
 class Replicas:

@@ -316,8 +316,6 @@ Array = NDArray[np.floating]
 class Progress(Stateless):
     """The identity, which lets exchanges that are under way move on."""
 
-    params: Sequence[Param] = ()
-
     def __init__(self, progress: Callable[[], None]):
         self._progress = progress
 

@@ -18,7 +18,7 @@ from patience import LIMIT_S
 
 from pscale.config import Train
 from pscale.nn.offload import scratch
-from pscale.nn.offload.chunks import Amounts, of_tensors
+from pscale.nn.offload.chunks import fullest, of_tensors
 from pscale.nn.offload.scratch import OffloadError, Scratch
 from pscale.nn.offload.storage import Storage
 from pscale.nn.optimizers import make_optimizer
@@ -100,10 +100,7 @@ def test_state_in_chunks_gives_the_bits_of_state_in_memory_and_moves_what_it_tak
 
 
 def test_where_two_chunks_are_all_there_is_they_stay_in_memory(tmp_path):
-    amounts = Amounts(sizes=[10_000, 10], arrays=2, item_bytes=4)
-    assert not amounts.moves
-    assert amounts.file_bytes == 0
-    assert list(amounts.fullest) == [0, 1]
+    assert list(fullest([80_000, 512])) == [0, 1]
     with storage(tmp_path) as place:
         params = [Param("w", (40,), layer=0, draw=normal(1.0))]
         arena = Arena(params, "float64")
@@ -112,9 +109,8 @@ def test_where_two_chunks_are_all_there_is_they_stay_in_memory(tmp_path):
 
 
 def test_the_two_chunks_that_take_most_together_are_those_that_may_be_in_memory():
-    amounts = Amounts(sizes=[640, 64, 6400, 128, 5120], arrays=2, item_bytes=4)
-    assert amounts.fullest == (2, 3)
-    assert Amounts(sizes=[640, 64, 64, 640], arrays=2, item_bytes=4).fullest == (3, 0)
+    assert fullest([640, 64, 6400, 128, 5120]) == (2, 3)
+    assert fullest([640, 64, 64, 640]) == (3, 0)
 
 
 def test_tensors_stay_whole_and_keep_their_order():

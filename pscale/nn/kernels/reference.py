@@ -76,22 +76,13 @@ class Kernels(Updates):
         silu(g) = g s(g), s the logistic function (Shazeer, 2020). y (rows, C).
         """
         width = y.shape[1]
-        work = scratch().take(tile_shape(y), y.dtype)
         for tile in tiles(y):
-            gate, up, s = slopes[tile, :width], slopes[tile, width:], work[: len(y[tile])]
-            np.multiply(gate, 0.5, out=s)
-            np.tanh(s, out=s)
-            s *= 0.5
-            s += 0.5
-            gate *= s
-            np.multiply(gate, up, out=y[tile])
-            up *= s
-            up += y[tile]
-            s *= y[tile]
-            up -= s
-            np.copyto(s, gate)
-            np.copyto(gate, up)
-            np.copyto(up, s)
+            gate, up, out = slopes[tile, :width], slopes[tile, width:], y[tile]
+            s = np.tanh(gate * 0.5) * 0.5 + 0.5
+            silu = gate * s
+            np.multiply(silu, up, out=out)
+            gate[...] = up * s + out - s * out
+            up[...] = silu
 
     @kernel("activation", "dy* > + slopes*", lambda dy, **_: 2 * dy.size)
     def swiglu_backward(self, dy: Array, slopes: Array) -> None:
@@ -212,18 +203,12 @@ class Kernels(Updates):
         """
         half = sine.shape[1]
         pairs = x[:, : 2 * half * heads].reshape(len(x), heads, 2, half)
-        work = scratch().take((3, *tile_shape(x)), x.dtype)
         for tile in tiles(x):
             a, b = pairs[tile, :, 0], pairs[tile, :, 1]
-            turned, crossed, again = (each.ravel()[: a.size].reshape(a.shape) for each in work)
-            cosines, sines = cosine[tile, None], sine[tile, None]
-            np.multiply(a, cosines, out=turned)
-            np.multiply(b, sign * sines, out=crossed)
-            turned -= crossed
-            np.multiply(a, sign * sines, out=again)
-            b *= cosines
-            b += again
-            np.copyto(a, turned)
+            cosines, sines = cosine[tile, None], sign * sine[tile, None]
+            turned = a * cosines - b * sines
+            b[...] = b * cosines + a * sines
+            a[...] = turned
 
     @kernel("elementwise", "x* positions* > out*", lambda x, **_: x.size)
     def dropout(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 _LEAST_CHUNKS = 8  # of a state; so that less than half of it is in memory
 _ALIGNED = 64  # elements
@@ -49,53 +47,13 @@ def aligned(elements: int) -> int:
     return -(-elements // _ALIGNED) * _ALIGNED
 
 
-@dataclass(frozen=True, kw_only=True)
-class Amounts:
-    """What chunks of these `sizes` take, of each of `arrays` of `item_bytes`.
+def fullest(chunks: Sequence[int]) -> Sequence[int]:
+    """Return which chunks, of so many bytes each, are in memory at once when most is.
 
-    One chunk is in use while the last goes, and then the next comes. Where two would take as much as all, all
-    stay in memory for good.
+    One chunk is in use while the last goes, and then the next comes, behind the last the first. Where two
+    would take as much as all, all stay in memory for good.
     """
-
-    sizes: Sequence[int]
-    arrays: int
-    item_bytes: int
-
-    @property
-    def moves(self) -> bool:
-        """Whether there is anything to move."""
-        return self._pair_bytes(self._fullest) < self.total_bytes
-
-    @property
-    def total_bytes(self) -> int:
-        """What all chunks take."""
-        return sum(map(self.chunk_bytes, self.sizes))
-
-    @property
-    def fullest(self) -> Sequence[int]:
-        """The numbers of the chunks that are in memory at once, when most is."""
-        count = len(self.sizes)
-        return (self._fullest, (self._fullest + 1) % count) if self.moves else range(count)
-
-    @property
-    def rooms(self) -> list[int]:
-        """What each chunk takes in the file."""
-        return [whole_pages(self.chunk_bytes(size)) for size in self.sizes]
-
-    @property
-    def file_bytes(self) -> int:
-        """Room in the file."""
-        return sum(self.rooms) if self.moves else 0
-
-    def chunk_bytes(self, size: int) -> int:
-        """Return what a chunk takes, each of its arrays on a boundary."""
-        return self.arrays * aligned(size) * self.item_bytes
-
-    @cached_property
-    def _fullest(self) -> int:
-        return max(range(len(self.sizes)), key=self._pair_bytes, default=0)
-
-    def _pair_bytes(self, first: int) -> int:
-        """Return what a chunk and the next take together; the first follows the last."""
-        pair = {number % len(self.sizes) for number in (first, first + 1)} if self.sizes else ()
-        return sum(self.chunk_bytes(self.sizes[number]) for number in pair)
+    count = len(chunks)
+    pairs = [tuple(dict.fromkeys((first, (first + 1) % count))) for first in range(count)]
+    pair = max(pairs, key=lambda pair: sum(chunks[number] for number in pair), default=())
+    return pair if sum(chunks[number] for number in pair) < sum(chunks) else range(count)

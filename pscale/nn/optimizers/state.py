@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import NamedTuple
 
 from pscale.nn.buffers import Array, zeros
 from pscale.nn.buffers import aligned as aligned_bytes
-from pscale.nn.offload.chunks import Amounts, aligned, even, longest, of_tensors
+from pscale.nn.offload.chunks import aligned, even, fullest, longest, of_tensors, whole_pages
 from pscale.nn.offload.scratch import Bytes, Window
 from pscale.nn.offload.storage import Storage, Transfer
 from pscale.nn.param import Param
@@ -189,26 +189,27 @@ class State:
         if self._storage is None:
             lists = [zeros(sizes, kind) for _ in range(arrays)]
             return list(zip(*lists, strict=True)), [array for each in lists for array in each]
-        amounts = Amounts(sizes=sizes, arrays=arrays, item_bytes=kind.itemsize)
-        chunks = self._mapped(self._storage, amounts) if amounts.moves else _in_memory(amounts)
+        chunk_bytes = [arrays * aligned(size) * kind.itemsize for size in sizes]
+        at_hand = fullest(chunk_bytes)
+        moves = len(at_hand) < len(sizes)
+        chunks = self._mapped(self._storage, chunk_bytes) if moves else _in_memory(chunk_bytes)
         numbers = [
             chunk.view(kind).reshape(arrays, aligned(size))[:, :size]
             for chunk, size in zip(chunks, sizes, strict=True)
         ]
-        return [list(each) for each in numbers], [chunks[number] for number in amounts.fullest]
+        return [list(each) for each in numbers], [chunks[number] for number in at_hand]
 
-    def _mapped(self, storage: Storage, amounts: Amounts) -> list[Bytes]:
+    def _mapped(self, storage: Storage, chunk_bytes: Sequence[int]) -> list[Bytes]:
         """Set the file aside and let the first chunk come."""
-        whole, start = storage.mapped(amounts.file_bytes), 0
-        for size, room in zip(amounts.sizes, amounts.rooms, strict=True):
-            self._windows.append(whole.part(start, amounts.chunk_bytes(size)))
-            start += room
+        rooms = list(map(whole_pages, chunk_bytes))
+        whole, starts = storage.mapped(sum(rooms)), accumulate(rooms, initial=0)
+        self._windows = [whole.part(*each) for each in zip(starts, chunk_bytes, strict=False)]
         self._coming = storage.fetch(self._windows[0], writable=True)
         return [window.memory for window in self._windows]
 
 
-def _in_memory(amounts: Amounts) -> list[Bytes]:
-    chunks = [aligned_bytes(amounts.chunk_bytes(size)) for size in amounts.sizes]
+def _in_memory(chunk_bytes: Sequence[int]) -> list[Bytes]:
+    chunks = list(map(aligned_bytes, chunk_bytes))
     for chunk in chunks:
         chunk.fill(0)
     return chunks
