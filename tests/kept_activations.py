@@ -6,7 +6,7 @@ These formulas know nothing of the layers; tests hold the layers, and dry runs, 
 import math
 from dataclasses import dataclass
 
-from pscale.mesh.grid import place
+from pscale.mesh.dry import DryMesh
 from pscale.nn import counts
 from pscale.nn.counts import _blocks
 from pscale.nn.dtypes import BYTES
@@ -130,7 +130,7 @@ def kept_numbers(case, rank):
     output = model.width * tokens if parts > 1 else 0
     if not model.keeps_scores:
         return Kept(scores=output, sums=heads * tokens * parts)
-    pieces = score_pieces(case, place(plan.sizes, rank, "cp"))
+    pieces = score_pieces(case, DryMesh(plan.sizes, rank, print).axis("cp").rank)
     return Kept(
         scores=heads * sum(piece.scores(kept=True) for piece in pieces) + output,
         sums=heads * sum(piece.size[0] for piece in pieces),
@@ -197,8 +197,8 @@ def kept_bytes(case, rank):
 
     In closed form, from the literature's counts: a part of the activations, which the pool also has.
     """
-    model, plan, stage = case.model, case.plan, pipeline.stage_of(case.plan, rank)
-    mine = share(model.vocabulary, plan.tp, place(plan.sizes, rank, "tp"))
+    model, plan, mesh = case.model, case.plan, DryMesh(case.plan.sizes, rank, print)
+    stage, mine = mesh.axis("pp").rank, share(model.vocabulary, plan.tp, mesh.axis("tp").rank)
     sequences, columns = micro_batch(case), mine.stop - mine.start
     tokens, outside = model.sequence // plan.cp, plan.tp if plan.sp else 1
     kept = (

@@ -36,14 +36,6 @@ def coordinates(sizes: Mapping[str, int], rank: int) -> dict[str, int]:
     return {axis: places[axis] for axis in sizes}
 
 
-def place(sizes: Mapping[str, int], rank: int, *axes: str) -> int:
-    """Return which rank of the group over `axes` it is: the last of the grid's order varies fastest."""
-    found, at = 0, coordinates(sizes, rank)
-    for axis in spanned(sizes, axes):
-        found = found * sizes[axis] + at[axis]
-    return found
-
-
 def rank_at(sizes: Mapping[str, int], places: Mapping[str, int]) -> int:
     """Return the rank at a place along every axis of `sizes`: the inverse of `coordinates`."""
     rank = 0

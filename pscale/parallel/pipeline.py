@@ -11,7 +11,6 @@ from numpy.typing import DTypeLike
 
 from pscale.config import Model, Plan
 from pscale.mesh.axis import Array, Axis, Pending, Tag
-from pscale.mesh.grid import place
 from pscale.nn import counts
 from pscale.nn.buffers import Buffers, zeros
 from pscale.parallel.matrix.grid import activation_parts
@@ -67,11 +66,6 @@ def stage_units(model: Model, plan: Plan, stage: int) -> dict[int, range]:
     table = timetable(plan, micro_batches=plan.pp)
     cuts = partition([flops for _, flops in counts.unit_flops(model)], table.parts)
     return {part: cuts[part] for part in range(stage, table.parts, table.stages)}
-
-
-def stage_of(plan: Plan, rank: int) -> int:
-    """Return the stage of a rank of the world."""
-    return place(plan.sizes, rank, "pp")
 
 
 def activation_shape(model: Model, plan: Plan, sequences: int) -> tuple[int, int, int]:

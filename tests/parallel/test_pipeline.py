@@ -6,9 +6,10 @@ import pytest
 from thread_mesh import run_ranks
 
 from pscale.config import Case, Model, Plan, Train
+from pscale.mesh.grid import coordinates
 from pscale.nn import counts
 from pscale.nn.buffers import Buffers
-from pscale.parallel.pipeline import Boundary, activation_shape, partition, stage_of, stage_units, timetable
+from pscale.parallel.pipeline import Boundary, activation_shape, partition, stage_units, timetable
 from pscale.training.build import build
 from pscale.training.dry_run import step_calls
 from pscale.training.prediction import predict
@@ -58,7 +59,7 @@ def test_a_stage_builds_its_own_units_and_no_others(plan):
     stages = run_ranks(plan.sizes, lambda mesh: build(model, plan, mesh))
     names = [name for name, _ in counts.unit_parameters(model)]
     for rank, stage in enumerate(stages):
-        parts = stage_units(model, plan, stage_of(plan, rank)).values()
+        parts = stage_units(model, plan, coordinates(plan.sizes, rank)["pp"]).values()
         assert [unit.name for unit in stage.units] == [names[unit] for part in parts for unit in part]
         assert [unit for part in stage.parts.values() for unit in part] == list(range(len(stage.units)))
         size = sum(param.size for unit in stage.units for param in unit.layer.params)

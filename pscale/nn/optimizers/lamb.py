@@ -91,5 +91,5 @@ def _ratio(weights: float, updates: float) -> float:
 RULE = Rule(
     make=Lamb,
     hyperparameters=MOMENTS | DECAY,
-    slots=lambda _: [Slots(arrays=2, passes=2, whole_tensors=True)],
+    slots=lambda _: [Slots(arrays=2, whole_tensors=True)],
 )

@@ -26,13 +26,11 @@ def every(_: Param) -> bool:
 class Slots:
     """What an optimizer keeps of the tensors that `of` chooses: `arrays` numbers for each weight.
 
-    A step uses them in `passes`, of which the first alone changes them. If `whole_tensors`, chunks of state
-    in a file end where tensors do.
+    If `whole_tensors`, chunks of state in a file end where tensors do.
     """
 
     arrays: int
     of: Callable[[Param], bool] = every
-    passes: int = 1
     whole_tensors: bool = False
 
 
