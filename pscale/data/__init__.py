@@ -3,7 +3,8 @@
 One seam for the trainer: `prepare` returns the `Batches` of a rank, `fill` the arrays of a micro-batch.
 """
 
-from pscale.data.batches import Batches, check, prepare, prepare_validation
+from pscale.data.batches import check, prepare, prepare_validation
 from pscale.data.corpus import find_corpus
+from pscale.data.synthetic import Batches
 
 __all__ = ["Batches", "check", "find_corpus", "prepare", "prepare_validation"]

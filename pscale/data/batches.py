@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from pscale.config.axes import BATCH_AXES
 from pscale.data.corpus import Corpus, byte_counts, find_corpus, unigram_nats
 from pscale.data.loading import FROM_FILES, MemoryReader, PrefetchReader, Reader, open_reader
 from pscale.data.placement import Partition, Sample, Slots
-from pscale.data.synthetic import WEIGHTS, LinearBatches, random_tokens, regression, samples_of
+from pscale.data.synthetic import WEIGHTS, Batches, LinearBatches, random_tokens, regression, samples_of
 from pscale.errors import UsageError
 from pscale.mesh.axis import Array, Axis, Mesh
 from pscale.runs.schema import IoRecorder
@@ -31,24 +31,6 @@ _FITTING = {
     "linear": ("linear",),
     "collectives": ("synthetic",),
 }
-
-
-class Batches(Protocol):
-    """The samples of one rank, step by step."""
-
-    columns: Mapping[str, Any]  # of the `cases` table, known when it is prepared
-
-    def fill(self, step: int, micro: int) -> tuple[Array, Array]:
-        """Return inputs and targets of this rank for one micro-batch of one global batch.
-
-        They are C-contiguous, not to be written to, and valid until the same micro-batch of another step.
-        Every rank calls it for the same steps in the same order.
-        """
-        ...
-
-    def close(self) -> None:
-        """Release files; every rank calls it, after the last step."""
-        ...
 
 
 def prepare(
@@ -157,7 +139,7 @@ def _check_linear(data: Data, model: Model, train: Train) -> None:
         )
 
 
-class SequenceShare:
+class SequenceShare(Batches):
     """Batches cut down to some runs of positions, one after another in memory of their own."""
 
     def __init__(self, batches: Batches, runs: Sequence[slice]):
@@ -189,7 +171,7 @@ def sequence_share(batches: Batches, runs: Sequence[slice], sequence: int) -> Ba
     return batches if tuple(runs) == (slice(0, sequence),) else SequenceShare(batches, runs)
 
 
-class TextBatches:
+class TextBatches(Batches):
     """Windows of the corpus, widened to the type that indexes fastest."""
 
     def __init__(

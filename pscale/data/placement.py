@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 
@@ -65,18 +64,6 @@ class Slots:
         return range(rank * self.per_rank, (rank + 1) * self.per_rank)
 
 
-class Placement(Protocol):
-    """A rule that gives every slot of every step its window of the corpus."""
-
-    def offsets(self, step: int, micro: int, rank: int) -> Array:
-        """Return where the windows begin, in bytes; int64 of shape (slots of the micro-batch,)."""
-        ...
-
-    def span(self, rank: int) -> tuple[int, int]:
-        """Return the first byte that the rank may ever read, and the one after the last."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Partition:
     """Slot i reads region i of `batch` equal regions of the corpus, window after window, and begins again.
@@ -105,7 +92,7 @@ class Partition:
         return regions * self.region_bytes + step % self.windows * self.sequence
 
     def span(self, rank: int) -> tuple[int, int]:
-        """Return the first byte of the rank's regions, and the one after the last."""
+        """Return the first byte that the rank may ever read, and the one after the last."""
         slots = self.slots.of_rank(rank)
         return slots.start * self.region_bytes, slots.stop * self.region_bytes
 
@@ -138,6 +125,9 @@ class Sample:
     def span(self, rank: int) -> tuple[int, int]:  # noqa: ARG002 - any window any rank may read
         """Return the whole corpus."""
         return 0, self.corpus_bytes
+
+
+Placement = Partition | Sample  # gives every slot of every step its window of the corpus
 
 
 @lru_cache(maxsize=1)

@@ -25,16 +25,24 @@ SAMPLES = 10_000
 _Draw = Callable[["np.random.Generator"], tuple[Array, Array]]
 
 
-class _InMemory:
-    """Batches that were made when the job began."""
+class Batches:
+    """The samples of one rank, step by step."""
 
-    columns: Mapping[str, Any] = {}
+    columns: Mapping[str, Any] = {}  # of the `cases` table, known when it is prepared
+
+    def fill(self, step: int, micro: int) -> tuple[Array, Array]:
+        """Return inputs and targets of this rank for one micro-batch of one global batch.
+
+        They are C-contiguous, not to be written to, and valid until the same micro-batch of another step.
+        Every rank calls it for the same steps in the same order.
+        """
+        raise NotImplementedError
 
     def close(self) -> None:
-        """Leave all to the garbage collector."""
+        """Release files; every rank calls it, after the last step."""
 
 
-class Pool(_InMemory):
+class Pool(Batches):
     """Samples of this rank for a few steps; what `fill` returns is a part of them, and not to be changed."""
 
     def __init__(self, draw: _Draw, steps: int, seed: int, slots: Slots, rank: int):
@@ -85,7 +93,7 @@ def regression(model: Model, train: Train, slots: Slots, rank: int) -> Pool:
     return Pool(draw, REGRESSION_BATCHES, train.seed, slots, rank)
 
 
-class LinearBatches(_InMemory):
+class LinearBatches(Batches):
     """The five-weight problem: find W from features and their weighted sums.
 
     Samples come in order, the first again after the last; what `fill` returns is not to be changed.

@@ -18,6 +18,7 @@ import numpy as np
 
 from pscale.config import Case, Model, Plan, Precision, Train, is_16_bit
 from pscale.config.axes import BATCH_AXES
+from pscale.data import Batches
 from pscale.mesh.axis import Array, Axis
 from pscale.mesh.dry import AxisCall, DryMesh
 from pscale.mesh.grid import coordinates, rank_at
@@ -396,10 +397,8 @@ class _Log:
             self.kept_bytes = max(self.kept_bytes, self.pool.kept_bytes)
 
 
-class _Samples:
+class _Samples(Batches):
     """Batches without memory, which the first rank of `axis` scatters where the case says so."""
-
-    columns: Mapping[str, Any] = {}
 
     def __init__(self, case: Case, axis: Axis):
         model, sequences = case.model, case.train.batch // case.plan.batch_parts // case.train.micro_batches
@@ -422,9 +421,6 @@ class _Samples:
             parts = meta_array((self._axis.size, *self._windows.shape), self._windows.dtype)
             self._axis.scatter(parts if self._axis.rank == 0 else None, self._windows)
         return self._pair
-
-    def close(self) -> None:
-        """Close nothing."""
 
 
 class _DryScratch:

@@ -11,7 +11,7 @@ from pscale.config import Plan
 from pscale.parallel import zero
 from pscale.parallel.compression import codecs, make_compressed
 from pscale.parallel.compression.codecs import BLOCK, ROUNDINGS, Blocks, Largest
-from pscale.parallel.compression.error_feedback import LowRank
+from pscale.parallel.compression.low_rank import LowRank
 
 KINDS = ["fp16", "int8", "sign", "topk", "powersgd"]
 SHAPES = [(40, 60), (60,), (50, 90), (17,)]

@@ -48,7 +48,7 @@ def make_optimizer(
     return make(flats)
 
 
-class MasterWeights:
+class MasterWeights(Optimizer):
     """Any optimizer on float32 copies of weights of 16 bits: small updates are not rounded away.
 
     The copies (Micikevicius et al., 2018) are part of its state; so are its moments. Gradients stay as they

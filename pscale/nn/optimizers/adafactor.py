@@ -14,7 +14,7 @@ from pscale.config import Train
 from pscale.nn import kernels
 from pscale.nn.buffers import Array
 from pscale.nn.optimizers.adam import DECAY
-from pscale.nn.optimizers.base import ProcessGroups, Rule
+from pscale.nn.optimizers.base import Optimizer, ProcessGroups, Rule
 from pscale.nn.optimizers.state import Flat, Kept, Run, Slots, State
 from pscale.nn.param import Param
 from pscale.runs.tensor_files import Elements
@@ -28,7 +28,7 @@ _SUMS = np.dtype(np.float64)
 Lines = slice | NDArray[np.intp]  # rows or columns of a matrix
 
 
-class Adafactor:
+class Adafactor(Optimizer):
     """u = g / sqrt(v), at most 1 in root mean square; w -= max(1e-3, rms(w)) min(lr, 1 / sqrt(step)) u.
 
     Shazeer and Stern, 2018, without first moment, with the weight decay of AdamW. For a matrix v is the

@@ -77,25 +77,26 @@ class Rule:
         return any(slots.arrays for slots in self.slots(train))
 
 
-class Optimizer(Protocol):
+class Optimizer:
     """Changes weights by their gradients; `state` is all the memory that it has beside them."""
 
     state: Sequence[Array]
+    _state: State
 
     def begin(self, lr: float, scale: float, number: int) -> None:
         """Begin step `number`, the first is 1, with the gradients times `scale`.
 
         What depends on all weights of a tensor is found here.
         """
-        ...
+        raise NotImplementedError
 
     def apply(self, part: int) -> None:
         """End it for the flat memory number `part`; ranks that share tensors take the parts in one order."""
-        ...
+        raise NotImplementedError
 
     def kept(self, *, changes: bool) -> Iterator[Kept]:
         """Yield all that one step leaves for the next, each array until the next; `changes` are written."""
-        ...
+        return self._state.kept(changes=changes)
 
 
 class Step(NamedTuple):
@@ -111,7 +112,7 @@ class Step(NamedTuple):
 Change = Callable[[Array, Array, Sequence[Array], Step], None]  # of weights, by gradients and their state
 
 
-class OnePass:
+class OnePass(Optimizer):
     """An optimizer whose function updates weight by weight, with one state; it needs no other ranks."""
 
     def __init__(
@@ -140,10 +141,6 @@ class OnePass:
             for run, decays in flat.spans:
                 step = self._step if decays else whole
                 self._change(flat.data[run], flat.grad[run], [array[run] for array in state], step)
-
-    def kept(self, *, changes: bool) -> Iterator[Kept]:
-        """Yield the state."""
-        return self._state.kept(changes=changes)
 
 
 def update(optimizer: Optimizer, parts: int, lr: float, scale: float = 1.0, number: int = 1) -> None:

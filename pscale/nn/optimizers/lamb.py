@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,14 +11,14 @@ from pscale.config import Train
 from pscale.nn import kernels
 from pscale.nn.buffers import Array
 from pscale.nn.optimizers.adam import DECAY, MOMENTS, corrected
-from pscale.nn.optimizers.base import ProcessGroups, Rule
-from pscale.nn.optimizers.state import Flat, Kept, Slots, State
+from pscale.nn.optimizers.base import Optimizer, ProcessGroups, Rule
+from pscale.nn.optimizers.state import Flat, Slots, State
 from pscale.nn.param import Param
 
 _SUMS = np.dtype(np.float64)
 
 
-class Lamb:
+class Lamb(Optimizer):
     """w -= lr |w| / |u| u, where u = m / (sqrt(v) + epsilon) + decay w (You et al., 2020).
 
     The norms are of whole tensors: what is here, and what `groups` adds. Where one is zero the ratio is 1.
@@ -74,10 +74,6 @@ class Lamb:
                     decay=self._decay(run.param),
                     step=next(steps),
                 )
-
-    def kept(self, *, changes: bool) -> Iterator[Kept]:
-        """Yield both moments."""
-        return self._state.kept(changes=changes)
 
     def _decay(self, param: Param) -> float:
         return self._train.weight_decay if param.decay else 0.0

@@ -14,7 +14,7 @@ from pscale.config import Train
 from pscale.nn.buffers import Array, zeros
 from pscale.nn.kernels.tiles import chunks
 from pscale.nn.optimizers import adamw
-from pscale.nn.optimizers.base import ProcessGroups, Rule, shard_size
+from pscale.nn.optimizers.base import Optimizer, ProcessGroups, Rule, shard_size
 from pscale.nn.optimizers.state import Flat, Kept, Piece, Run, Slots, State
 from pscale.nn.param import Param
 
@@ -24,7 +24,7 @@ SMALLEST_NORM = 1e-7
 SCALE = 0.2  # root mean square of an update: about AdamW's, so that one rate is right for both
 
 
-class Muon:
+class Muon(Optimizer):
     """w -= lr (0.2 sqrt(max(rows, columns)) O(g + momentum v) + decay w), where v = momentum v + g.
 
     O brings singular values near 1, by Newton and Schulz's iteration (kellerjordan.github.io/posts/muon); the

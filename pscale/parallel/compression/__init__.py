@@ -1,6 +1,7 @@
 """Gradients that travel with fewer bits, and what they lose sent later.
 
-`error_feedback` exchanges what a codec of `codecs` makes of them, or factors of them.
+What an encoding leaves out stays on the rank for the next step: what was sent so far and what is held back
+are together the sum of all gradients (Seide et al., Interspeech 2014; Karimireddy et al., ICML 2019).
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from collections.abc import Sequence
 
 from pscale.config import Plan
 from pscale.mesh.axis import Axis
-from pscale.parallel.compression.codecs import ROUNDINGS, Blocks, Largest
-from pscale.parallel.compression.error_feedback import Array, Encoded, LowRank
+from pscale.parallel.compression.codecs import ROUNDINGS, Array, Blocks, Encoded, Largest
+from pscale.parallel.compression.low_rank import LowRank
 
 Compressed = Encoded | LowRank
 

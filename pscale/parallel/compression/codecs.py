@@ -1,15 +1,19 @@
-"""Encodings of gradients: `Blocks` rounds every number, `Largest` picks some."""
+"""Encodings of gradients: `Blocks` rounds every number, `Largest` picks some; `Encoded` sums them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
-from pscale.nn.buffers import aligned
+from pscale.mesh.axis import Axis
+from pscale.nn.buffers import aligned, zeros
 from pscale.nn.dtypes import convert
-from pscale.parallel.compression.error_feedback import Array, Message, whole_words
+from pscale.parallel.reduction import Reduction
+
+Array = NDArray[np.floating]
+Message = NDArray[np.uint8]
 
 BLOCK = 1024
 _ROWS = 16  # blocks that are encoded at once: they and what is made of them stay in the cache
@@ -217,3 +221,34 @@ def _first(count: int, found: Iterator[np.ndarray]) -> Iterator[tuple[int, np.nd
         done += taken.size
         if done == count:
             return
+
+
+class Encoded(Reduction):
+    """The sum of what all ranks have encoded: bit for bit the same on each of them.
+
+    A codec writes to a message what is sent of gradients, and leaves in them what is not.
+    """
+
+    factors: Sequence[Array | None] = ()  # that the next step goes on from: none
+
+    def __init__(self, grad: Array, axis: Axis, codec: Blocks | Largest):
+        self._grad, self._axis, self._codec = grad, axis, codec
+        [self.held_back] = zeros([grad.size], grad.dtype)
+        self._message = aligned(codec.message_bytes)
+        self._message.fill(0)  # what rounds it up as well
+        self._everyone = aligned(axis.size * codec.message_bytes).reshape(axis.size, -1)
+        self.buffer_bytes = (
+            self.held_back.nbytes + self._message.nbytes + self._everyone.nbytes + codec.work_bytes
+        )
+
+    def finish(self) -> None:
+        """Encode this rank's gradients and what it held back, gather, decode and add up."""
+        self.held_back += self._grad
+        self._codec.encode(self.held_back, self._message)
+        self._axis.all_gather(self._message[None], self._everyone)
+        self._codec.add_up(self._everyone, self._grad)
+
+
+def whole_words(size_bytes: int) -> int:
+    """Return the bytes of a message whose numbers stay aligned when messages lie one after another."""
+    return -(-size_bytes // 8) * 8

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -19,20 +18,6 @@ from pscale.parallel.matrix.axonn import Axonn, Depth, TransposedTable
 from pscale.parallel.matrix.cannon import Cannon
 from pscale.parallel.matrix.grid import Partition
 from pscale.parallel.matrix.summa import Summa
-
-
-class Product(Protocol):
-    """A way to multiply matrices that lie in blocks; the rows of activations (B, T, C) are B x T."""
-
-    buffers: Buffers
-
-    def multiply(self, a: Array, weight: Param) -> Array:
-        """Return this rank's part of `a @ weight`."""
-        ...
-
-    def differentiate(self, dc: Array, a: Array, weight: Param) -> Array:
-        """Add to the gradient of the weight, return that of `a`."""
-        ...
 
 
 class MatrixLinear(Linear):
@@ -70,6 +55,9 @@ class Square:
         """Add to the gradient of the weight, return that of `a`."""
         self.algorithm.add_gradient(*((a, dc) if self.transposed else (dc, a)), weight)
         return (self.algorithm.multiply if self.transposed else self.algorithm.input_gradient)(dc, weight)
+
+
+Product = Square | Agarwal | Axonn  # multiplies and differentiates blocks; rows of (B, T, C) are B x T
 
 
 def make_product(

@@ -1,10 +1,7 @@
-"""Sums of encoded gradients: what an encoding leaves out stays on the rank, for the next step.
+"""PowerSGD (Vogels et al., NeurIPS 2019): the sum of a matrix's gradients as a product of two narrow ones.
 
-What was sent so far and what is held back are together the sum of all gradients (Seide et al., Interspeech
-2014; Karimireddy et al., ICML 2019). `Encoded` gathers what all ranks made with a codec, decodes it and adds
-it up. `LowRank` is PowerSGD (Vogels et al., NeurIPS 2019): the sum of a matrix's gradients as a product of
-two narrow ones, by one step of a power iteration that goes on from step to step. With M the gradient of a
-rank and what it held back, P = sum M Q, P is made orthonormal, Q = sum Mᵀ P, and P Qᵀ stands for the sum.
+One step of a power iteration goes on from step to step. With M the gradient of a rank and what it held back,
+P = sum M Q, P is made orthonormal, Q = sum Mᵀ P, and P Qᵀ stands for the sum.
 """
 
 from __future__ import annotations
@@ -12,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,52 +19,6 @@ from pscale.nn.buffers import aligned, zeros
 from pscale.parallel.reduction import Reduction
 
 Array = NDArray[np.floating]
-Message = NDArray[np.uint8]
-
-
-class Codec(Protocol):
-    """An encoding of flat gradients as a message of `message_bytes`, with `work_bytes` of memory."""
-
-    message_bytes: int
-    work_bytes: int
-
-    def encode(self, x: Array, message: Message) -> None:
-        """Write to `message` what is sent of `x`, and leave in `x` what is not."""
-        ...
-
-    def add_up(self, messages: Message, total: Array) -> None:
-        """Replace `total` by the sum of what the rows of `messages` say, in their order."""
-        ...
-
-
-class Encoded(Reduction):
-    """The sum of what all ranks have encoded: bit for bit the same on each of them."""
-
-    factors: Sequence[Array | None] = ()  # that the next step goes on from: none
-
-    def __init__(self, grad: Array, axis: Axis, codec: Codec):
-        self._grad, self._axis, self._codec = grad, axis, codec
-        [self.held_back] = zeros([grad.size], grad.dtype)
-        self._message = aligned(codec.message_bytes)
-        self._message.fill(0)  # what rounds it up as well
-        self._everyone = aligned(axis.size * codec.message_bytes).reshape(axis.size, -1)
-        self.buffer_bytes = (
-            self.held_back.nbytes + self._message.nbytes + self._everyone.nbytes + codec.work_bytes
-        )
-
-    def finish(self) -> None:
-        """Encode this rank's gradients and what it held back, gather, decode and add up."""
-        self.held_back += self._grad
-        self._codec.encode(self.held_back, self._message)
-        self._axis.all_gather(self._message[None], self._everyone)
-        self._codec.add_up(self._everyone, self._grad)
-
-
-def whole_words(size_bytes: int) -> int:
-    """Return the bytes of a message whose numbers stay aligned when messages lie one after another."""
-    return -(-size_bytes // 8) * 8
-
-
 _RUN = 1 << 14  # numbers of the held back that are found together
 
 
