@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -43,17 +43,8 @@ class Stateless:
     params: Sequence[Param] = ()
 
 
-@runtime_checkable
-class Remembering(Protocol):
-    """A layer that finds what it keeps for backward with less work than its output."""
-
-    def remember(self, x: Array) -> Any:
-        """Return what forward would keep of the input."""
-        ...
-
-
 def remember(layer: Layer, x: Array) -> Any:
-    """Return what `layer.forward(x)` keeps; what its output alone needs is left out."""
+    """Return what `layer.forward(x)` keeps; what its output alone needs is left out, if it can `remember`."""
     if isinstance(layer, Chain):
         last = max(place for place, each in enumerate(layer.layers) if not isinstance(each, Stateless))
         caches = []
@@ -61,7 +52,8 @@ def remember(layer: Layer, x: Array) -> Any:
             x, cache = each.forward(x)
             caches.append(cache)
         return [*caches, remember(layer.layers[last], x), *[None] * (len(layer.layers) - last - 1)]
-    return layer.remember(x) if isinstance(layer, Remembering) else layer.forward(x)[1]
+    kept = getattr(layer, "remember", None)
+    return kept(x) if kept else layer.forward(x)[1]
 
 
 class Chain:

@@ -121,10 +121,7 @@ class GatherFromTensorAxis(Exchange):
 
     def forward(self, x: Array) -> tuple[Array, None]:
         """Gather."""
-        B, T, C = x.shape
-        y = self.buffers.take((B, T, C * self.axis.size), x.dtype)
-        self.axis.all_gather(x, y, dim=2)
-        return y, None
+        return gathered(x, self.axis, 2, buffers=self.buffers), None
 
     def backward(self, dy: Array, cache: None) -> Array:  # noqa: ARG002
         """Take this rank's columns."""

@@ -166,18 +166,13 @@ def _reduced(shape: tuple[int, ...], axis: Any, keepdims: bool) -> tuple[int, ..
     return tuple(1 if at in gone else size for at, size in enumerate(shape) if keepdims or at not in gone)
 
 
-def _hollow(shape: tuple[int, ...]) -> Array:
-    """Return real zeros of a shape in one byte."""
-    return np.broadcast_to(np.int8(0), shape)
-
-
 def _selected(shape: tuple[int, ...], parts: tuple[Any, ...]) -> tuple[int, ...]:
     """Return the shape of a selection by some arrays among the indices; a condition selects everything."""
     indices: list[Any] = []
     for part in parts:
         array = part if isinstance(part, _BASIC) else np.asanyarray(part)
         if isinstance(array, np.ndarray) and array.dtype == bool:
-            indices += [_hollow((array.size,))] * array.ndim
+            indices += [np.broadcast_to(np.int8(0), (array.size,))] * array.ndim
         else:
             indices.append(array)
     left = len(shape) - sum(index is not None and index is not ... for index in indices)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from typing import NamedTuple
@@ -38,8 +38,8 @@ class Muon(Optimizer):
         self._momentum, others = states
         self._others = adamw.RULE.make(train, flats, [others], groups)
         self._layers = [list(_layers(flat, groups.shards.size)) for flat in flats]
-        units = [list(layer.starts) for part in self._layers for layer in part]
-        self._work = _Work(*zeros(_sizes(units, groups.shards.size), flats[0].data.dtype))
+        layers = [layer for part in self._layers for layer in part]
+        self._work = _Work(*zeros(_sizes(layers, groups.shards.size), flats[0].data.dtype))
         self.state: Sequence[Array] = [*self._momentum.at_hand, *self._others.state, *self._work]
         self._lr, self._scale = 0.0, 1.0
 
@@ -178,18 +178,10 @@ def _is_cut(tensor: Param) -> bool:
     return tensor.shape[-2:] != tensor.whole[-2:]
 
 
-def _hidden(units: Iterable[Sequence[Param]], shards: int) -> Iterator[tuple[int, list[Param]]]:
-    """Yield of each unit that has hidden matrices the size of a shard, and these."""
-    for unit in units:
-        if hidden := [tensor for tensor in unit if tensor.matrices]:
-            yield shard_size(sum(tensor.size for tensor in unit), shards), hidden
-
-
-def _sizes(units: Iterable[Sequence[Param]], shards: int) -> list[int]:
+def _sizes(layers: Sequence[_Layer], shards: int) -> list[int]:
     """Return the numbers of `_Work`."""
-    found = list(_hidden(units, shards))
-    tensors = [tensor for _, hidden in found for tensor in hidden]
-    shard = max((shard for shard, _ in found), default=0)
+    tensors = [run.param for layer in layers for run in layer.runs]
+    shard = max((layer.shard for layer in layers), default=0)
     whole = max((math.prod(tensor.whole) for tensor in tensors if _is_cut(tensor)), default=0)
     factors = max((math.prod(_sides(tensor)) for tensor in tensors), default=0)
     squares = max((min(_sides(tensor)) ** 2 for tensor in tensors), default=0)
