@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from kept_activations import kept_bytes
 from nn.differences import hand, slope
-from plans import BLOCK, TEXT, counted_calls, difference, most_kept, multiplied, predicted_calls
+from plans import BLOCK, TEXT, difference, most_kept, multiplied
 from thread_mesh import run_ranks
 
 from pscale.config import Plan
@@ -139,12 +139,6 @@ in_every_plan = pytest.mark.parametrize(
     ],
     ids=str,
 )
-
-
-@in_every_plan
-def test_the_calls_and_bytes_of_a_step_are_those_predicted(kind, placement, degrees, folder):
-    case = planned(kind, placement, micro_batches=2, **degrees)
-    assert counted_calls(case, case.plan, folder) == predicted_calls(case, case.plan)
 
 
 def attention_calls(case):

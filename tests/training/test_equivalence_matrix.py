@@ -16,6 +16,7 @@ from plans import (
     on_plan,
     train,
 )
+from training.test_memory import held
 
 from pscale.config import Data, Matrix, Model, Plan
 from pscale.parallel.recompute import executed_flops
@@ -74,14 +75,9 @@ def test_an_output_alone_is_tensor_parallelism_bit_for_bit(folder):
         np.testing.assert_array_equal(grid_run.tensors[key], tensor, err_msg=str(key))
 
 
-def held(trainer, _):
+def held_by_kind(trainer, mesh):
     """Return what is held by kind after three steps, and what is still under way."""
-    for step in range(3):
-        trainer.step(step)
-    pool, kinds = trainer.stage.buffers, dict(trainer.replicas.memory_bytes())
-    kinds["activations"] = pool.total_bytes - pool.exchange_bytes
-    kinds["exchange"] += pool.exchange_bytes
-    return kinds, pool.held_bytes
+    return held(trainer, mesh), trainer.stage.buffers.held_bytes
 
 
 HELD = [
@@ -100,7 +96,7 @@ def test_every_rank_holds_what_is_predicted(case, plan, folder):
     case = on_plan(replace(case, train=replace(case.train, batch=24)), plan, 2)
     ranks = range(plan.ranks)
     predicted = [memory_bytes(case, rank) for rank in ranks]
-    assert each_rank(case, plan, folder, held) == [(kinds, 0) for kinds in predicted]
+    assert each_rank(case, plan, folder, held_by_kind) == [(kinds, 0) for kinds in predicted]
     totals = [sum(kinds.values()) for kinds in predicted]
     assert totals[fullest_rank(case)] == max(totals)
     whole = on_plan(case, plan, 1)

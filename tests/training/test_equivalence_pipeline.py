@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from kept_activations import kept_bytes
 from plans import (
     TEXT,
     assert_is_serial,
@@ -103,28 +102,6 @@ MEASURED = [
     plan("zero-bubble", 2, tp=2),
     plan("zero-bubble", 2, tp=2, sp=True, dp=2),
 ]
-
-
-@pytest.mark.parametrize("how", [*MEASURED, plan("1f1b", 1)], ids=name)
-def test_stages_keep_the_activations_that_are_predicted(how, folder):
-    case = with_micro_batches(DEEPER, 8)
-
-    def most_held(trainer, _):
-        edge, held = trainer.boundary, []
-        trainer.replicas.start_step()
-        edge.start_step()
-        for action in edge.actions:
-            trainer._act(0, action)
-            messages = sum(array.nbytes for array, _ in (*edge._receiving.values(), *edge._sending))
-            held.append(trainer.stage.buffers.held_bytes - messages)
-        edge.finish()
-        trainer.replicas.finish()
-        assert trainer.stage.buffers.held_bytes == 0
-        return max(held)
-
-    planned = on_plan(case, how)
-    predicted = [kept_bytes(planned, rank) for rank in range(how.ranks)]
-    assert each_rank(case, how, folder, most_held) == predicted
 
 
 def test_a_steady_step_takes_no_new_memory(folder):

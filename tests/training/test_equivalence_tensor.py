@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kept_activations import kept_bytes
 from plans import (
     BLOCK,
     TEXT,
@@ -13,14 +12,12 @@ from plans import (
     counted_calls,
     each_rank,
     error_of,
-    held_after_forward,
     multiplied,
     name,
 )
 
 from pscale.config import Plan
 from pscale.nn import counts
-from pscale.training.prediction import predict
 
 TRAIN = replace(TEXT.train, micro_batches=2)
 CASES = {
@@ -73,18 +70,6 @@ def test_a_step_makes_the_calls_of_the_literature(sp, embedding, folder):
         expected["tp", "all_gather", n0 // t] = m * (not rows)
     for counted in counted_calls(case, Plan(tp=t, sp=sp, embedding=embedding), folder):
         assert counted == +expected
-
-
-@pytest.mark.parametrize(("case", "plan"), RUNS, ids=name)
-def test_a_rank_holds_the_parameters_and_activations_that_are_predicted(case, plan, folder):
-    def forward(trainer, _):
-        held = held_after_forward(trainer.stage, *trainer.batches.fill(0, 0))
-        return sum(value.nbytes for _, value in trainer.replicas.weights()), held
-
-    planned = replace(CASES[case], ranks=plan.ranks, plan=plan)
-    for rank, (weights, held) in enumerate(each_rank(CASES[case], plan, folder, forward)):
-        assert held == kept_bytes(planned, rank)
-        assert weights == predict(planned, rank).memory_bytes["parameters"]
 
 
 @pytest.mark.parametrize("plan", [Plan(tp=4), Plan(dp=2, tp=2, sp=True)], ids=name)

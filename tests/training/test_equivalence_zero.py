@@ -10,7 +10,6 @@ from plans import (
     TEXT,
     assert_is_serial,
     counted_calls,
-    each_rank,
     name,
     on_plan,
 )
@@ -69,17 +68,3 @@ def test_a_step_sends_what_the_literature_says(stage, micro_batches, folder):
         for (_, verb, size), count in counted.items():
             sent[verb] += size * count
         assert sent == expected
-
-
-@pytest.mark.parametrize(
-    ("stage", "parts"),
-    [(1, (1, 1, 4)), (2, (1, 4, 4)), (3, (4, 4, 4))],  # of parameters, gradients, optimizer: cut in how many
-)
-def test_model_state_is_that_of_the_literature(stage, parts, folder):
-    model = replace(SIZES, width=24, sequence=16)
-    case = replace(CASES["gpt"], model=model)
-    whole = counts.parameters(model) * 8
-    held = each_rank(case, Plan(dp=4, zero=stage), folder, lambda trainer, _: trainer.replicas.memory_bytes())
-    for each in held:
-        found = [each[kind] for kind in ("parameters", "gradients", "optimizer")]
-        assert found == [whole * copies // part for part, copies in zip(parts, (1, 1, 2), strict=True)]
