@@ -239,38 +239,29 @@ class Table:
     def words(self, constraint: Constraint, case: Case) -> str:
         """Word why a case cannot be, and what would work."""
         clash = constraint.clash(self.get(case))
-        for is_good in (self._works, partial(self._helps, constraint), partial(self._moves, constraint)):
+        for most in range(3):
             for ways in constraint.ways:
-                if choices := [
-                    text for way in ways if (text := self._choice(way, constraint, case, is_good))
-                ]:
+                if choices := [text for way in ways if (text := self._choice(way, constraint, case, most))]:
                     listed = any(" or " in text for text in choices) and len(choices) > 1
                     return f"{clash}; {(', or ' if listed else ' or ').join(choices)} would work"
         return clash
 
-    def _works(self, case: Case, values: Values) -> bool:
-        """Tell whether a case could be with other values."""
-        other = changed(case, values)
-        return other is not None and self.clash(other) is None
+    def _is_near(self, constraint: Constraint, case: Case, most: int, values: Values) -> bool:
+        """Tell whether a case can be with other values.
 
-    def _helps(self, constraint: Constraint, case: Case, values: Values) -> bool:
-        """Tell whether a case with other values would have no clash but one about other fields."""
+        By `most` 1 it may clash about other fields, by 2 in any other way.
+        """
         if (other := changed(case, values)) is None:
             return False
-        then, get = self.clash(other), self.get(other)
-        return then is None or (constraint.holds(get) and not named(then.clash(get)) & values.keys())
+        if (then := self.clash(other)) is None:
+            return True
+        get = self.get(other)
+        return most > 0 and constraint.holds(get) and (most > 1 or not named(then.clash(get)) & values.keys())
 
-    def _moves(self, constraint: Constraint, case: Case, values: Values) -> bool:
-        """Tell whether a case with other values would have another clash."""
-        other = changed(case, values)
-        return other is not None and constraint.holds(self.get(other))
-
-    def _choice(
-        self, way: str, constraint: Constraint, case: Case, is_good: Callable[[Case, Values], bool]
-    ) -> str:
-        """Write the values of a way out that are good; empty if none is."""
-        runs = _runs(way, constraint, case, self.get(case))
-        firsts = (next((each for each in run if is_good(case, each)), None) for run in runs)
+    def _choice(self, way: str, constraint: Constraint, case: Case, most: int) -> str:
+        """Write the values of a way out that are near enough; empty if none is."""
+        near = partial(self._is_near, constraint, case, most)
+        firsts = (next(filter(near, run), None) for run in _runs(way, constraint, case, self.get(case)))
         return _written([values for values in firsts if values is not None])
 
 

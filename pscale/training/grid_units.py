@@ -7,13 +7,12 @@ from functools import partial
 from pscale.config.axes import GRID_AXES
 from pscale.mesh.axis import Array, Axis
 from pscale.nn.layer import First, Layer
-from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
+from pscale.nn.loss import Loss, MeanSquare
 from pscale.nn.param import Param
 from pscale.parallel import sequence, tensor
 from pscale.parallel.matrix.grid import count
 from pscale.parallel.matrix.layers import ColumnNorm, MatrixLinear, make_product
 from pscale.parallel.sequence import SlicedInput, SlicedTargets
-from pscale.parallel.tensor import ParallelCrossEntropy
 from pscale.training.parameters import Parameters
 from pscale.training.units import Units
 
@@ -42,16 +41,13 @@ class GridUnits(Units):
 
     def loss(self) -> Loss:
         """Return the loss of this rank's outputs; where several compute the same, each reports its share."""
-        scheme, buffers = self.scheme, self.buffers
+        scheme = self.scheme
         if self.model.kind == "block":
             mean = MeanSquare(ranks=count(scheme.outside.columns, self.mesh.sizes))
             return tensor.ReplicatedLoss(
                 SlicedTargets(mean, self._outside), self._repeating(scheme.outside.axes)
             )
-        axis = self.mesh.axis(*scheme.inside.columns)
-        entropy: Loss = CrossEntropy()
-        if axis.size > 1:
-            entropy = ParallelCrossEntropy(axis, first=self._first_logit, buffers=buffers)
+        entropy = self._entropy(self.mesh.axis(*scheme.inside.columns))
         mine = SlicedTargets(entropy, partial(self._sequences, rows=scheme.inside.rows))
         return tensor.ReplicatedLoss(mine, self._repeating(scheme.inside.rows))
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.config import Model, Plan
-from pscale.mesh.axis import Mesh
+from pscale.mesh.axis import Axis, Mesh
 from pscale.nn.attention import Rotary, ScoreDropout, turns
 from pscale.nn.buffers import Buffers
 from pscale.nn.common_layers import BiasGelu, Draws, Dropout, LayerNorm, Linear, Positions, SwiGlu, Tokens
@@ -83,7 +83,7 @@ class Units:
         return self._tokens(), self._reduce() if self._by_rows else self._join()
 
     def _tokens(self) -> Tokens:
-        first = self._share(self.model.vocabulary, self.scheme.table.rows).start
+        first = self._first(self.model.vocabulary, self.scheme.table.rows)
         return Tokens(self._table(), first=first, buffers=self.buffers)
 
     def block(self, number: int) -> Layer:
@@ -129,23 +129,22 @@ class Units:
         """Return the loss; where several tensor ranks compute the same, each reports its share."""
         if self.model.kind == "collectives":
             return Nothing()
-        axis, buffers, tokens = self.tensor, self.buffers, self.model.kind in ("gpt", "moe")
+        axis, tokens = self.tensor, self.model.kind in ("gpt", "moe")
         if axis.size == 1:
             return CrossEntropy() if tokens else MeanSquare()
         if tokens and (self._by_rows or not self.model.tied):
-            return tensor.ReplicatedLoss(
-                ParallelCrossEntropy(axis, first=self._first_logit, buffers=buffers), axis
-            )
+            return tensor.ReplicatedLoss(self._entropy(axis), axis)
         loss: Loss = CrossEntropy() if tokens else MeanSquare()
         if self.sliced:
             return SlicedTargets(loss, partial(sequence.slice_of, axis=axis))
         return tensor.ReplicatedLoss(loss, axis)
 
-    @property
-    def _first_logit(self) -> int:
-        """The token of this rank's first column of logits."""
-        first: int = self._share(self.model.vocabulary, self.scheme.inside.columns).start
-        return first
+    def _entropy(self, axis: Axis) -> Loss:
+        """Return the loss of logits, of which ranks of `axis` have columns."""
+        if axis.size == 1:
+            return CrossEntropy()
+        first = self._first(self.model.vocabulary, self.scheme.inside.columns)
+        return ParallelCrossEntropy(axis, first=first, buffers=self.buffers)
 
     @property
     def _runs(self) -> Sequence[slice]:
@@ -159,7 +158,7 @@ class Units:
             return None
         place = _SITES * number + site
         dropout = Dropout(self.model.dropout, place, self.draws, runs=self._runs, buffers=self.buffers)
-        dropout.column = self._share(self.model.width, self.scheme.outside.columns).start
+        dropout.column = self._first(self.model.width, self.scheme.outside.columns)
         dropout.offset = self._part(self.scheme.outside.rows)
         return dropout
 
@@ -264,7 +263,7 @@ class Units:
             rate=self.model.dropout,
             site=_SITES * number + _SCORED,
             draws=self.draws,
-            first=self._share(self.model.key_heads, self.scheme.inside.columns).start,
+            first=self._first(self.model.key_heads, self.scheme.inside.columns),
             heads=self.model.key_heads,
             offset=self._part(self.scheme.inside.rows),
         )
@@ -284,10 +283,14 @@ class Units:
         """Return which of `total` things, cut over axes, this rank has."""
         return share_of(total, axes, self.mesh.sizes, self.mesh.coordinates)
 
+    def _first(self, total: int, axes: tuple[str, ...]) -> int:
+        """Return the number of the first of them."""
+        first: int = self._share(total, axes).start
+        return first
+
     def _part(self, axes: tuple[str, ...]) -> int:
         """Return the number of this rank among those along axes."""
-        part: int = self._share(count(axes, self.mesh.sizes), axes).start
-        return part
+        return self._first(count(axes, self.mesh.sizes), axes)
 
     def _column_parallel(self, weight: Param, bias: Param | None = None) -> Layer:
         """Return a product with a weight cut by columns, of what tensor ranks have in common."""
