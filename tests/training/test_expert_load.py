@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from thread_mesh import run_ranks
-from training.test_equivalence_expert import MOE
+from training.test_equivalence import MOE
 
 from pscale.config import Model, Plan
 from pscale.data import prepare

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from plans import TEXT, as_it_is, error_of, serial
 from thread_mesh import ThreadAxis
+from training.test_equivalence import case_of
 from training.test_equivalence_context import SEQUENCE, UNIFIED, with_sequence
-from training.test_equivalence_expert import case_of
 from training.test_equivalence_matrix import TWO, grid
 from training.test_equivalence_products import GPT, MOE
 from training.test_equivalence_tensor import CASES as TENSOR
