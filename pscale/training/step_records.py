@@ -59,7 +59,7 @@ class ExpertLoad:
         }
 
 
-class LossScaling:
+class LossScaling(LossScale):
     """How many times larger the loss of a job is made: 1, whatever comes of it, unless it is `watched`.
 
     Then gradients that overflow are noticed. Every rank has the norm of the whole gradient, so that all of
@@ -68,26 +68,22 @@ class LossScaling:
 
     def __init__(self, case: Case, steps: int, routers: Sequence[RouterStats] = ()):
         asked, of = case.loss_scale, case.precision
-        self.watched = asked != "none"
-        dynamic = LossScale(of.initial_scale, of.growth_interval)
-        self._rule = dynamic if asked == "dynamic" else LossScale(float(asked) if self.watched else 1.0)
-        self._routers = routers
+        self.watched, self._routers = asked != "none", routers
+        if asked == "dynamic":
+            super().__init__(of.initial_scale, of.growth_interval)
+        else:
+            super().__init__(float(asked) if self.watched else 1.0)
         self._scales, self._skipped = np.ones(steps), np.zeros(steps, np.bool_)
-
-    @property
-    def value(self) -> float:
-        """The scale of this step."""
-        return self._rule.value
 
     @property
     def state(self) -> tuple[float, int] | None:
         """What the next step depends on; None where the scale stays 1."""
-        return (self._rule.value, self._rule.good) if self.watched else None
+        return (self.value, self.good) if self.watched else None
 
     @state.setter
     def state(self, state: tuple[float, int] | None) -> None:
         if self.watched and state:
-            self._rule.value, self._rule.good = state
+            self.value, self.good = state
 
     def begin(self, step: int) -> None:
         """Let the gradients of step `step` come at the scale."""
@@ -100,7 +96,7 @@ class LossScaling:
         if not self.watched:
             return True
         self._skipped[step] = not math.isfinite(norm)
-        self._rule.update(overflowed=bool(self._skipped[step]))
+        self.update(overflowed=bool(self._skipped[step]))
         return not self._skipped[step]
 
     def tolerating(self) -> AbstractContextManager[Any]:
