@@ -14,7 +14,6 @@ from mpi4py import MPI
 from patience import LIMIT_S
 from thread_mesh import ThreadMesh, reduced
 
-from pscale.mesh import nonblocking
 from pscale.mesh.axis import Axis
 
 _OTHERS_S = 1e-5  # for which another rank gets the turn
@@ -192,11 +191,8 @@ class LateMesh(ThreadMesh):
     """The ranks of a job on late messages."""
 
     def __init__(self, switchboard, rank, *more):
-        self._outstanding, self._random = nonblocking.RequestQueue(), np.random.default_rng(rank)
+        self._random = np.random.default_rng(rank)
         super().__init__(switchboard, rank, *more)
 
     def _made(self, name, rank, board, size, recorder):
         return Axis(name, LateComm(rank, size, board, self._random), recorder, self._outstanding)
-
-    def progress(self):
-        nonblocking.progress(self._outstanding)

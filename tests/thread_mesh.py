@@ -20,8 +20,8 @@ from patience import LIMIT_S
 
 from pscale.mesh import grid
 from pscale.mesh.alone import alone
-from pscale.mesh.axis import NO_HINTS, Array, Axis, Op, ParallelFile, Tag
-from pscale.mesh.nonblocking import Recorder
+from pscale.mesh.axis import NO_HINTS, Array, Axis, Mesh, Op, ParallelFile, Tag
+from pscale.mesh.nonblocking import Recorder, RequestQueue
 from pscale.nn.dtypes import combine
 
 T = TypeVar("T")
@@ -316,34 +316,31 @@ class Switchboard:
             board.gate.abort()
 
 
-class ThreadMesh:
+class ThreadMesh(Mesh):
     scratch_bytes = 0
 
     def __init__(self, switchboard: Switchboard, rank: int, recorder: Recorder, nodes: Sequence[int] = ()):
-        self.sizes = switchboard.sizes
-        self.nodes = nodes or [0] * math.prod(self.sizes.values())
-        places = np.unravel_index(rank, tuple(self.sizes.values()))
-        self.coordinates = {dim: int(place) for dim, place in zip(self.sizes, places, strict=True)}
-        self._switchboard, self._recorder = switchboard, recorder
-        size = math.prod(self.sizes.values())
-        self.world = self._made("world", rank, switchboard.world, size, Recorder())
-        self._axes: dict[tuple[str, ...], Axis] = {(): alone("")}
+        self._switchboard, self._recorder, self._outstanding = switchboard, recorder, RequestQueue()
+        size = math.prod(switchboard.sizes.values())
+        super().__init__(
+            *(switchboard.sizes, rank),
+            world=self._made("world", rank, switchboard.world, size, Recorder()),
+            axes={(): alone("")},
+            nodes=nodes or [0] * size,
+            outstanding=self._outstanding,
+        )
 
     def axis(self, *axes: str) -> Axis:
         span = grid.spanned(self.sizes, axes)
         if span not in self._axes:
-            sizes = [self.sizes[dim] for dim in span]
-            rank = int(np.ravel_multi_index([self.coordinates[dim] for dim in span], sizes))
-            board = self._switchboard.board(span, self.coordinates)
-            name = grid.axis_name(span)
-            self._axes[span] = self._made(name, rank, board, math.prod(sizes), self._recorder)
+            sizes = {dim: self.sizes[dim] for dim in span}
+            place = grid.rank_at(sizes, self.coordinates), self._switchboard.board(span, self.coordinates)
+            size = math.prod(sizes.values())
+            self._axes[span] = self._made(grid.axis_name(span), *place, size, self._recorder)
         return self._axes[span]
 
     def _made(self, name: str, rank: int, board: Board, size: int, recorder: Recorder) -> Axis:
         return ThreadAxis(name, rank, board, size, recorder)
-
-    def progress(self) -> None:
-        """Move nothing: what is started is done when it is completed."""
 
 
 def run_ranks(
