@@ -309,39 +309,34 @@ def test_rows_are_added_to_those_of_a_table_that_are_there(kernels, dtype, token
         np.testing.assert_allclose(table, expected, **close(dtype))
 
 
-@pytest.mark.parametrize("keep", [1.0, 0.9])
-@pytest.mark.parametrize("size", [1, 1000])
-def test_a_fused_step_of_adamw_is_that_of_numpy(kernels, dtype, keep, size):
-    def compute(kernels: Kernels) -> list[Array]:
-        weight, grad, m, v = values(dtype, 4, size)
-        v *= v
-        factors = {"scale": 0.5, "beta1": 0.9, "beta2": 0.99, "rate": 0.1, "epsilon": 1e-3, "keep": keep}
-        kernels.adamw(weight, grad, m, v, **factors)
-        return [weight, m, v]
-
-    both(kernels, compute, dtype)
-
-
-@pytest.mark.parametrize("momentum", [None, 0.9])
-def test_a_fused_step_of_sgd_is_that_of_numpy(kernels, dtype, momentum):
-    def compute(kernels: Kernels) -> list[Array]:
-        weight, grad, velocity = values(dtype, 3, 1000)
-        held = None if momentum is None else velocity
-        kernels.sgd(weight, grad, held, scale=0.5, momentum=momentum or 0.0, rate=0.1)
-        return [weight, velocity]
-
-    both(kernels, compute, dtype)
+ADAM = {"scale": 0.5, "beta1": 0.9, "beta2": 0.99, "rate": 0.1}
+UPDATES = {  # of weights, gradients and moments, with room for two sums of squares
+    "sgd": lambda of, w, g, *_: of.sgd(w, g, None, scale=0.5, momentum=0.0, rate=0.1),
+    "momentum": lambda of, w, g, m, *_: of.sgd(w, g, m, scale=0.5, momentum=0.9, rate=0.1),
+    **{
+        f"adamw {keep}": lambda of, w, g, m, v, _, keep=keep: of.adamw(
+            *(w, g, m, v), **ADAM, epsilon=1e-3, keep=keep
+        )
+        for keep in (1.0, 0.9)
+    },
+    **{
+        f"lamb {decay}": lambda of, w, g, m, v, squares, decay=decay: (
+            of.lamb_moments(w, g, m, v, squares, **ADAM, epsilon=1e-2, decay=decay),
+            of.lamb(w, m, v, rate=0.1, epsilon=1e-2, decay=decay, step=0.3),
+        )
+        for decay in (0.0, 0.1)
+    },
+}
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("size", [0, 1, 1000])
-def test_a_fused_step_of_lamb_and_its_norms_are_those_of_numpy(kernels, dtype, decay, size):
+@pytest.mark.parametrize("update", UPDATES)
+def test_a_fused_update_and_its_sums_are_those_of_numpy(kernels, dtype, update, size):
     def compute(kernels: Kernels) -> list[Array]:
         weight, grad, m, v = values(dtype, 4, size)
         v *= v
-        squares, factors = np.ones(2), {"rate": 0.1, "epsilon": 1e-2, "decay": decay}
-        kernels.lamb_moments(weight, grad, m, v, squares, scale=0.5, beta1=0.9, beta2=0.99, **factors)
-        kernels.lamb(weight, m, v, step=0.3, **factors)
+        squares = np.ones(2)
+        UPDATES[update](kernels, weight, grad, m, v, squares)
         return [weight, m, v, squares / max(size, 1)]
 
     both(kernels, compute, dtype)
