@@ -3,13 +3,18 @@
 The matrices of attention and MLP come in pairs, the first cut by columns (ColumnParallelLinear of
 Megatron-LM) and the second by rows (RowParallelLinear): a pair needs one sum forward and one backward. At
 the ends of the model the table of tokens is cut by rows (tokens that are not here become zero, and a sum
-follows) or by columns, and the loss is of logits that are cut. `sequence` cuts tokens as well outside of the
-pairs.
+follows) or by columns, and the loss is of logits that are cut.
+
+Sequence parallelism (Korthikanti et al., 2022): outside of the pairs, where norms and residuals are, every
+rank holds its slice of the tokens instead of all of them. What was a sum over ranks becomes a gather before
+and a scattered sum after, of the same volume together. What a layer keeps for backward is the slice as well;
+`ColumnParallelLinear` gathers it once more there, behind a product.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +23,7 @@ from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers, rounded, upcast
 from pscale.nn.common_layers import Linear
 from pscale.nn.kernels.tiles import rows_of
-from pscale.nn.layer import Stateless
+from pscale.nn.layer import Layer, Stateless
 from pscale.nn.loss import Loss
 from pscale.nn.param import Param, share
 
@@ -114,6 +119,57 @@ def scattered(x: Array, axis: Axis, dim: int = 0, *, buffers: Buffers) -> Array:
 
 def _resized(x: Array, dim: int, size: int) -> tuple[int, ...]:
     return (*x.shape[:dim], size, *x.shape[dim + 1 :])
+
+
+def slice_of(x: Array, axis: Axis) -> Array:
+    """View this rank's slice of T of `x`."""
+    return x[:, share(x.shape[T_DIM], axis.size, axis.rank)]
+
+
+class ReduceScatterToSlices(Exchange, Stateless):
+    """From partial sums to this rank's slice of the sum; backward gathers the slices' gradients."""
+
+    def __init__(self, axis: Axis, dim: int = 0, *, buffers: Buffers):
+        super().__init__(axis, buffers=buffers)
+        self.dim = dim
+
+    def forward(self, x: Array) -> tuple[Array, None]:
+        """Sum and scatter."""
+        return scattered(x, self.axis, self.dim, buffers=self.buffers), None
+
+    def backward(self, dy: Array, cache: None) -> Array:  # noqa: ARG002
+        """Gather."""
+        return gathered(dy, self.axis, self.dim, buffers=self.buffers)
+
+
+Choice = Callable[[Array], Array]  # views this rank's part
+
+
+class SlicedInput:
+    """A first layer that works on a part of the data."""
+
+    def __init__(self, layer: Layer, part: Choice):
+        self.layer, self.part = layer, part
+        self.params: Sequence[Param] = layer.params
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        """Show the layer its part."""
+        return self.layer.forward(self.part(x))
+
+    def backward(self, dy: Array, cache: Any) -> Array | None:
+        """Leave it to the layer."""
+        return self.layer.backward(dy, cache)
+
+
+class SlicedTargets:
+    """A loss of a part, against targets that every rank has whole."""
+
+    def __init__(self, loss: Loss, part: Choice):
+        self.loss, self.part = loss, part
+
+    def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
+        """Show the loss its part of the targets."""
+        return self.loss.forward(y, self.part(targets), weight)
 
 
 class GatherFromTensorAxis(Exchange):

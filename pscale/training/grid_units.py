@@ -9,10 +9,10 @@ from pscale.mesh.axis import Array, Axis
 from pscale.nn.layer import First, Layer
 from pscale.nn.loss import Loss, MeanSquare
 from pscale.nn.param import Param
-from pscale.parallel import sequence, tensor
+from pscale.parallel import tensor
 from pscale.parallel.matrix.grid import count
 from pscale.parallel.matrix.layers import ColumnNorm, MatrixLinear, make_product
-from pscale.parallel.sequence import SlicedInput, SlicedTargets
+from pscale.parallel.tensor import SlicedInput, SlicedTargets
 from pscale.training.parameters import Parameters
 from pscale.training.units import Units
 
@@ -28,7 +28,7 @@ class GridUnits(Units):
         """Return what finds rows of the table that this rank has a block of, and adds them up."""
         scheme = self.scheme
         repeated = scheme.looked_up == scheme.outside.rows
-        leave = tensor.ReduceFromTensorAxis if repeated else sequence.ReduceScatterToSlices
+        leave = tensor.ReduceFromTensorAxis if repeated else tensor.ReduceScatterToSlices
         here = SlicedInput(self._tokens(), partial(self._sequences, rows=scheme.looked_up))
         return here, leave(self.mesh.axis(*scheme.table.rows), buffers=self.buffers)
 

@@ -20,13 +20,18 @@ from pscale.nn.layer import Chain, First, Layer, Residual, Stateless
 from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
 from pscale.nn.param import Param, constant, normal
 from pscale.nn.routing import ExpertPositions, Router, RouterStats, capacity, has_experts
-from pscale.parallel import expert, sequence, tensor
+from pscale.parallel import expert, tensor
 from pscale.parallel.collectives import Collectives, Nothing
 from pscale.parallel.context.form import AttentionShare, attention, layout_of
 from pscale.parallel.context.layout import runs_of
 from pscale.parallel.matrix.grid import count, scheme_of, share_of
-from pscale.parallel.sequence import SlicedInput, SlicedTargets
-from pscale.parallel.tensor import ColumnsToSlices, GatherFromTensorAxis, ParallelCrossEntropy
+from pscale.parallel.tensor import (
+    ColumnsToSlices,
+    GatherFromTensorAxis,
+    ParallelCrossEntropy,
+    SlicedInput,
+    SlicedTargets,
+)
 from pscale.training.parameters import DEVIATION, Parameters
 
 _SITES, _EMBEDDED, _ATTENDED, _TRANSFORMED, _SCORED = 4, 0, 1, 2, 3  # of dropout in a unit, and which
@@ -60,7 +65,7 @@ class Units:
     def only_block(self, number: int) -> Layer:
         """Return a block that takes data."""
         block = First(self.block(number), self.buffers)
-        return SlicedInput(block, partial(sequence.slice_of, axis=self.tensor)) if self.sliced else block
+        return SlicedInput(block, partial(tensor.slice_of, axis=self.tensor)) if self.sliced else block
 
     def linear(self, number: int) -> Layer:
         """Return the product with the only weights."""
@@ -136,7 +141,7 @@ class Units:
             return tensor.ReplicatedLoss(self._entropy(axis), axis)
         loss: Loss = CrossEntropy() if tokens else MeanSquare()
         if self.sliced:
-            return SlicedTargets(loss, partial(sequence.slice_of, axis=axis))
+            return SlicedTargets(loss, partial(tensor.slice_of, axis=axis))
         return tensor.ReplicatedLoss(loss, axis)
 
     def _entropy(self, axis: Axis) -> Loss:
@@ -309,7 +314,7 @@ class Units:
     def _reduce(self) -> Layer:
         """Return the way from partial products of tensor ranks to what they have in common."""
         if self.sliced:
-            return sequence.ReduceScatterToSlices(self.tensor, tensor.T_DIM, buffers=self.buffers)
+            return tensor.ReduceScatterToSlices(self.tensor, tensor.T_DIM, buffers=self.buffers)
         return tensor.ReduceFromTensorAxis(self.tensor, buffers=self.buffers)
 
 
