@@ -24,8 +24,7 @@ from arena import Arena
 
 from pscale.config import Train
 from pscale.nn.buffers import Array, aligned
-from pscale.nn.offload.chunks import whole_pages
-from pscale.nn.offload.scratch import Bytes
+from pscale.nn.offload.scratch import Bytes, whole_pages
 from pscale.nn.offload.storage import Storage
 from pscale.nn.optimizers.adamw import RULE
 from pscale.nn.optimizers.base import ALONE, update

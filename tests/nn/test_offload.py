@@ -18,12 +18,11 @@ from patience import LIMIT_S
 
 from pscale.config import Train
 from pscale.nn.offload import scratch
-from pscale.nn.offload.chunks import fullest, of_tensors
 from pscale.nn.offload.scratch import OffloadError, Scratch
 from pscale.nn.offload.storage import Storage
 from pscale.nn.optimizers import make_optimizer
 from pscale.nn.optimizers.base import update
-from pscale.nn.optimizers.state import Flat
+from pscale.nn.optimizers.state import Flat, fullest, of_tensors
 from pscale.nn.param import Param, normal
 
 SIZES = [(300, 40), (7,), (40, 120), (1,), (64, 64)]

@@ -45,6 +45,11 @@ def folder_of(named: str) -> Path:
     return Path(named or tempfile.gettempdir())
 
 
+def whole_pages(size_bytes: int) -> int:
+    """Return the bytes that `size_bytes` take in the file."""
+    return -(-size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
 @dataclass(frozen=True)
 class Window:
     """A part of the file, from byte `at` on, that is used where it lies."""

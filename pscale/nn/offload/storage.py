@@ -12,8 +12,7 @@ from queue import SimpleQueue
 from time import perf_counter_ns
 from typing import NamedTuple
 
-from pscale.nn.offload.chunks import whole_pages
-from pscale.nn.offload.scratch import Bytes, Scratch, Window
+from pscale.nn.offload.scratch import Bytes, Scratch, Window, whole_pages
 from pscale.runs.schema import IoRecorder, Verb
 
 

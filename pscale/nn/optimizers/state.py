@@ -8,13 +8,14 @@ from functools import cached_property
 from itertools import accumulate, groupby
 from typing import NamedTuple
 
-from pscale.nn.buffers import Array, zeros
-from pscale.nn.buffers import aligned as aligned_bytes
-from pscale.nn.offload.chunks import aligned, even, fullest, longest, of_tensors, whole_pages
-from pscale.nn.offload.scratch import Bytes, Window
+from pscale.nn.buffers import Array, aligned, zeros
+from pscale.nn.offload.scratch import Bytes, Window, whole_pages
 from pscale.nn.offload.storage import Storage, Transfer
 from pscale.nn.param import Param
 from pscale.runs.tensor_files import Elements
+
+_LEAST_CHUNKS = 8  # of a state in a file; so that less than half of it is in memory
+_ALIGNED = 64  # elements
 
 
 def every(_: Param) -> bool:
@@ -187,12 +188,12 @@ class State:
         if self._storage is None:
             lists = [zeros(sizes, kind) for _ in range(arrays)]
             return list(zip(*lists, strict=True)), [array for each in lists for array in each]
-        chunk_bytes = [arrays * aligned(size) * kind.itemsize for size in sizes]
+        chunk_bytes = [arrays * _aligned(size) * kind.itemsize for size in sizes]
         at_hand = fullest(chunk_bytes)
         moves = len(at_hand) < len(sizes)
         chunks = self._mapped(self._storage, chunk_bytes) if moves else _in_memory(chunk_bytes)
         numbers = [
-            chunk.view(kind).reshape(arrays, aligned(size))[:, :size]
+            chunk.view(kind).reshape(arrays, _aligned(size))[:, :size]
             for chunk, size in zip(chunks, sizes, strict=True)
         ]
         return [list(each) for each in numbers], [chunks[number] for number in at_hand]
@@ -207,7 +208,7 @@ class State:
 
 
 def _in_memory(chunk_bytes: Sequence[int]) -> list[Bytes]:
-    chunks = list(map(aligned_bytes, chunk_bytes))
+    chunks = list(map(aligned, chunk_bytes))
     for chunk in chunks:
         chunk.fill(0)
     return chunks
@@ -220,14 +221,46 @@ def _cut(parts: Sequence[Sequence[Flat]], chunk_bytes: int, slots: Slots) -> lis
     if not total:
         return [[] for _ in parts]
     item = next(flat.data.itemsize for part in parts for flat in part)
-    most = longest(total, item, chunk_bytes)
-    if slots.whole_tensors:
-        return [
-            [
-                flat.tensors(each)
-                for flat in part
-                for each in of_tensors([run.size for run in flat.runs], most)
-            ]
-            for part in parts
-        ]
-    return [[flat.part(here) for flat in part for here in even(flat.data.size, most)] for part in parts]
+    most = max(_aligned(min(chunk_bytes // item, -(-total // _LEAST_CHUNKS))), _ALIGNED)
+
+    def cut(flat: Flat) -> list[Flat]:
+        if slots.whole_tensors:
+            return [flat.tensors(each) for each in of_tensors([run.size for run in flat.runs], most)]
+        size = flat.data.size
+        return [flat.part(slice(at, min(at + most, size))) for at in range(0, size, most)]
+
+    return [[chunk for flat in part for chunk in cut(flat)] for part in parts]
+
+
+def of_tensors(sizes: Sequence[int], most: int) -> list[slice]:
+    """Cut flat memory, of tensors of these sizes, between tensors: slices of their numbers.
+
+    A tensor that is larger than a chunk makes one of its own.
+    """
+    slices: list[slice] = []
+    held = 0
+    for number, size in enumerate(sizes):
+        if slices and held + size <= most:
+            slices[-1] = slice(slices[-1].start, number + 1)
+            held += size
+        else:
+            slices.append(slice(number, number + 1))
+            held = size
+    return slices
+
+
+def _aligned(elements: int) -> int:
+    """Return the elements that an array takes in a chunk."""
+    return -(-elements // _ALIGNED) * _ALIGNED
+
+
+def fullest(chunks: Sequence[int]) -> Sequence[int]:
+    """Return which chunks, of so many bytes each, are in memory at once when most is.
+
+    One chunk is in use while the last goes, and then the next comes, behind the last the first. Where two
+    would take as much as all, all stay in memory for good.
+    """
+    count = len(chunks)
+    pairs = [tuple(dict.fromkeys((first, (first + 1) % count))) for first in range(count)]
+    pair = max(pairs, key=lambda pair: sum(chunks[number] for number in pair), default=())
+    return pair if sum(chunks[number] for number in pair) < sum(chunks) else range(count)
