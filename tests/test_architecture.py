@@ -77,9 +77,9 @@ BUDGETS = {  # lines and files together: they only fall
     # from the suite to the process
     ("cli", "launch", "suite", "config", "runs", "blas"): (20_525, 94),
     # how a plan is trained
-    ("mesh", "parallel", "training"): (7_595, 52),
+    ("mesh", "parallel", "training"): (7_587, 51),
     # layers, kernels and the types of numbers
-    ("nn",): (5_337, 36),
+    ("nn",): (5_315, 35),
     # the recorder of other programs
     ("watch",): (3_164, 10),
 }
