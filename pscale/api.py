@@ -111,8 +111,7 @@ class Results:
     @property
     def headline(self) -> str:
         """The first sentences of the report, a line for each series or question."""
-        said = [(line.topic, line.text) for line in self.findings.headlines]
-        return "\n".join(f"{topic}: {text}" if topic else text for topic, text in said)
+        return "\n".join(" ".join(line.titled) for line in self.findings.headlines)
 
     @property
     def complete(self) -> bool:

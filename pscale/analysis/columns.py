@@ -358,12 +358,16 @@ verdicts: a row a series, about its largest measured case; without any, the case
     meaning text its origin
     advice text what to do about it
 
-ranking: a row a plan of those of the same work, group by group, fastest first; losses are shares of its step
-    group text words that the labels of a group share
-    plan text other words of the label
-    place count place in the group; plans equal to the fastest share the first
+ranking: a row a plan or split of cores, by groups of the same work, fastest first; losses: shares of its step
+    choice text plan, or split of cores into ranks and threads
+    group text words that the labels of a group share; of splits, how many cores
+    name text other words of the label; of splits, ranks and threads
+    ranks count ranks
+    threads count threads of a rank
+    place count place in the group; those equal to the fastest share the first
+    step_s s± step time
     answer text slower, equal or undecided; empty for the fastest, the reference
-    ratio ratio± step time over that of the fastest plan
+    ratio ratio± step time over that of the fastest
     rounds_to_decide count more rounds that should decide; unknown where decided or no number is known to
     decide_s s wall time of these rounds
     compute share compute
@@ -372,19 +376,8 @@ ranking: a row a plan of those of the same work, group by group, fastest first; 
     wait share other waiting
     copies share copies into and out of communication buffers
     offload share waiting for data in a file
-    extra share compute beyond the plan that computes least; 0 where ranks share cores
+    extra share compute beyond the one that computes least; 0 where ranks share cores
     loss text the largest of these but compute, where it is 1 % of the step or more
-
-splits: a row a split of as many cores into ranks and threads, group by group, fastest first
-    group count number of the group
-    cores count cores
-    name text ranks and threads
-    step_s s step time
-    answer text slower, equal or undecided; empty for the fastest, the reference
-    ratio ratio± step time over that of the fastest split
-    rounds_to_decide count more rounds that should decide; unknown where decided or no number is known to
-    decide_s s wall time of these rounds
-    lost text uses of the time of its cores other than computing
 
 delay_costs: a row a case with injected delays that was measured without them too; means over all steps
     injected text the delays
@@ -682,7 +675,7 @@ def _declared(text: str) -> dict[str, Declaration]:
 FRAMES = _declared(_DECLARATIONS)
 TABLES = FRAMES | _declared(_OF_RUNS)  # with those of comparisons of runs
 _RANKED = {  # whose rows have an order of their own
-    *("expectations", "verdicts", "ranking", "splits", "crossings"),
+    *("expectations", "verdicts", "ranking", "crossings"),
     *("choices", "saved", "time_to_loss"),
     *("compared", "missing", "histories", "level_changes", "counter_changes"),
 }

@@ -29,7 +29,7 @@ from pscale.analysis.difference import (
     standing,
 )
 from pscale.analysis.frames import Run, by_case, grouped, is_program, records, shared_work, workloads
-from pscale.analysis.resources import by_kind, lost
+from pscale.analysis.resources import by_kind
 from pscale.analysis.settings import (
     DEGREES,
     SIZES,
@@ -44,7 +44,7 @@ from pscale.analysis.settings import (
 )
 from pscale.analysis.stats import Estimate, Sample
 from pscale.analysis.steps import waits_for_stages
-from pscale.analysis.text import in_common, split_name
+from pscale.analysis.text import in_common, plural, split_name
 from pscale.config import JOINT
 from pscale.config.case import UNCOUNTED, stored_words
 from pscale.errors import UsageError
@@ -182,13 +182,6 @@ def _relation(case: str, reference: str | None, times: Times, round_s: float = 0
     }
 
 
-def _fastest_first(members: Sequence[Row], times: Times) -> Iterator[tuple[Row, dict[str, Any]]]:
-    """Yield cases with what is known of them beside the fastest."""
-    order = sorted(members, key=lambda point: times[point.case].value)
-    round_s = sum(math.nan if point.wall_s is None else point.wall_s for point in members)
-    yield from ((point, _relation(point.case, order[0].case, times, round_s)) for point in order)
-
-
 def ranking(
     planned: Mapping[str, Planned],
     points: Sequence[Row],
@@ -198,62 +191,63 @@ def ranking(
     *,
     sharing: Collection[str],
 ) -> Iterator[dict[str, Any]]:
-    """Yield the plans of the same work on the same ranks, fastest first, with what each loses.
+    """Yield plans of the same work on the same ranks, then splits of as many cores, with what each loses.
 
-    In the cases `sharing`, ranks share cores.
+    Those of a group come fastest first. In the cases `sharing`, ranks share cores.
     """
     spent, stages = by_case(phases), waits_for_stages(calls)
     measured = [point for point in points if point.case in spent]
-    groups = sorted(PLANS.groups(planned, measured, times), key=lambda group: group[0][0].ranks)
-    for members, _ in groups:
+    plans = sorted(PLANS.groups(planned, measured, times), key=lambda group: group[0][0].ranks)
+    splits = SPLITS.groups(planned, points, times)
+    for choice, (members, fastest) in (
+        *(("plan", each) for each in plans),
+        *(("split", each) for each in splits),
+    ):
+        assert fastest is not None, "every group has one"
         common = in_common([point.label.split(JOINT) for point in members])
-        least_s = min(sum(time.compute_s for time in spent[point.case]) for point in members)
-        for number, (point, relation) in enumerate(_fastest_first(members, times), 1):
-            losses = _losses(
-                spent[point.case], stages.get(point.case, 0.0), None if point.case in sharing else least_s
-            )
-            largest = max(losses, key=losses.__getitem__)
+        compute_s = {
+            point.case: sum(time.compute_s for time in spent.get(point.case, ())) for point in members
+        }
+        round_s = sum(math.nan if point.wall_s is None else point.wall_s for point in members)
+        for number, point in enumerate(sorted(members, key=lambda point: times[point.case].value), 1):
+            relation = _relation(point.case, fastest.case, times, round_s)
+            least_s = None if point.case in sharing else min(compute_s.values())
+            words = (part for part in point.label.split(JOINT) if part not in common)
+            split = plural(point.cores, "core"), split_name(point.ranks, point.threads)
+            group, name = split if choice == "split" else (JOINT.join(common), JOINT.join(words))
             yield {
                 **relation,
-                "group": JOINT.join(common),
-                "plan": JOINT.join(part for part in point.label.split(JOINT) if part not in common),
+                "choice": choice,
+                "group": group,
+                "name": name or point.label,
+                "ranks": point.ranks,
+                "threads": point.threads,
                 "place": 1 if relation["answer"] == "equal" else number,
-                "compute": sum(time.compute_s for time in spent[point.case]) / spent[point.case][0].step_s,
-                **losses,
-                "loss": largest if losses[largest] >= _SMALL else "",
+                "step_s": point.step_s,
+                **_losses(
+                    spent.get(point.case, ()), compute_s[point.case], stages.get(point.case, 0.0), least_s
+                ),
             }
 
 
-def _losses(phases: Sequence[Row], stages_s: float, least_compute_s: float | None) -> dict[str, float]:
-    """Return the shares of a step that do not compute, or more than the plan that computes least."""
-    step_s, compute_s = phases[0].step_s, sum(time.compute_s for time in phases)
-    waited_s = sum(time.wait_s for time in phases)
-    bubble_s = min(waited_s, stages_s)
-    return {
+def _losses(
+    phases: Sequence[Row], compute_s: float, stages_s: float, least_compute_s: float | None
+) -> dict[str, Any]:
+    """Return the shares of a step that do not compute, or more than the one that computes least."""
+    if not phases:
+        return {}
+    step_s, waited_s = phases[0].step_s, sum(time.wait_s for time in phases)
+    losses = {
         "exchange": sum(time.transfer_s + time.wait_or_transfer_s for time in phases) / step_s,
-        "bubble": bubble_s / step_s,
-        "wait": (waited_s - bubble_s) / step_s,
+        "bubble": min(waited_s, stages_s) / step_s,
+        "wait": (waited_s - min(waited_s, stages_s)) / step_s,
         "copies": sum(time.copy_s for time in phases) / step_s,
         "offload": sum(time.offload_s for time in phases) / step_s,
         "extra": 0.0 if least_compute_s is None else (compute_s - least_compute_s) / step_s,
     }
-
-
-def splits(
-    planned: Mapping[str, Planned], points: Sequence[Row], times: Times, threads: Sequence[Row]
-) -> Iterator[dict[str, Any]]:
-    """Yield the cases that do the same work on as many cores, split differently: fastest first."""
-    of_case = {time.case: time for time in threads}
-    for group, (members, _) in enumerate(SPLITS.groups(planned, points, times)):
-        for point, relation in _fastest_first(members, times):
-            yield {
-                **relation,
-                "group": group,
-                "cores": point.cores,
-                "name": split_name(point.ranks, point.threads),
-                "step_s": times[point.case].value,
-                "lost": lost(of_case[point.case]) if point.case in of_case else "",
-            }
+    largest = max(losses, key=losses.__getitem__)
+    loss = largest if losses[largest] >= _SMALL else ""
+    return {**losses, "compute": compute_s / step_s, "loss": loss}
 
 
 def delay_costs(run: Run, points: Sequence[Row], times: Times) -> Iterator[dict[str, Any]]:

@@ -318,7 +318,6 @@ class Findings:
         lambda of: next(steps.wait_maps(of.source, steps.by_waiting(of._points, of.rows("phases"))[:1]), ())
     )
     timeline = _Frame(lambda of: timeline(of.source))
-    splits = _Frame(lambda of: contrasts.splits(of.source.planned, of._points, of._times, of.rows("threads")))
     delay_costs = _Frame(lambda of: contrasts.delay_costs(of.source, of._points, of._times))
 
     @property
@@ -347,29 +346,28 @@ class Findings:
     def headlines(self) -> tuple[Headline, ...]:
         """What to read first."""
         pairs = grouped(self.rows("crossings"), messages.variants)
-        turning = tuple(Headline(pair, messages.crossing(rows)) for pair, rows in pairs.items())
+        turning = tuple(messages.crossing(pair, rows) for pair, rows in pairs.items())
         if len(self.bandwidths):
             found = messages.of_network(self.rows("bandwidths"))
-        elif self.side_by_side and len(self.ranking):
+        elif self.side_by_side and self.ranked("plan"):
             grave = {row.case: row for row in self.rows("interference") if row.share >= resources.GRAVE}
-            found = (*turning, *messages.of_plans(self._untold, self._points, grave))
+            told = {case for each in self.rows("crossings") for case in (each.case, each.reference_case)}
+            untold = [plan for plan in self.ranked("plan") if plan.case not in told]
+            found = (*turning, *messages.of_ranking(untold, grave))
         else:
             found = (*messages.of_series(self.rows("verdicts")), *turning)
-        return (*found, *(Headline("", answer) for answer in self.answers))
+        return (*found, *self.answers)
 
     @property
-    def answers(self) -> tuple[str, ...]:
+    def answers(self) -> tuple[Headline, ...]:
         """What the suite asks beside scaling, in sentences."""
-        groups = grouped(self.rows("splits"), lambda split: split.group)
-        best = (messages.best_split(own) for own in groups.values())
         loading = [messages.loading(row) for row in self.rows("saved") if row.answer]
-        return (*best, *map(messages.delay_cost, self.rows("delay_costs")), *loading)
+        delays = map(messages.delay_cost, self.rows("delay_costs"))
+        return (*messages.of_ranking(self.ranked("split"), {}), *delays, *loading)
 
-    @property
-    def _untold(self) -> list[Row]:
-        """Return the ranking without plans that a sentence on a crossing compares."""
-        told = {case for each in self.rows("crossings") for case in (each.case, each.reference_case)}
-        return [place for place in self.rows("ranking") if place.case not in told]
+    def ranked(self, choice: str) -> list[Row]:
+        """Return the ranking of plans, or of splits of cores into ranks and threads."""
+        return [row for row in self.rows("ranking") if row.choice == choice]
 
     @property
     def oversubscribed(self) -> str:

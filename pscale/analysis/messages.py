@@ -234,12 +234,16 @@ def injected(row: Row) -> str:
 # The verdict on a series
 
 
-def verdict(row: Row) -> str:
+def _verdict(row: Row) -> Headline:
     """Say all of a series; without sizes to compare, what costs most comes first."""
-    lost, scaled = _joined(row.loss_text, row.meaning), row.scaling_text
+    lost = row.loss_text, row.meaning
     disturbance = disturbed(row.interference, row.interference_share) if row.interference else ""
-    parts = (lost, scaled) if row.scaling == "throughput" else (scaled, lost)
-    return _joined(disturbance, *parts, row.advice)
+    parts = (*lost, row.scaling_text) if row.scaling == "throughput" else (row.scaling_text, *lost)
+    return _headline(row.series, disturbance, *parts, row.advice)
+
+
+def _headline(topic: str, *parts: str) -> Headline:
+    return Headline(topic, tuple(filter(None, parts)))
 
 
 def _joined(*sentences: str) -> str:
@@ -500,10 +504,23 @@ EVERY = "every series"  # the topic of what is said of all at once
 
 
 class Headline(NamedTuple):
-    """What to read first about one series or one group of plans; `topic` is empty where there is but one."""
+    """What to read first about one series or one group of plans; `topic` is empty where there is but one.
+
+    Of its `parts`, a sentence each or some that belong together, the last are left out where room is short.
+    """
 
     topic: str
-    text: str
+    parts: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """All parts."""
+        return " ".join(self.parts)
+
+    @property
+    def titled(self) -> tuple[str, ...]:
+        """Its parts, the first behind the topic."""
+        return (f"{self.topic}: {self.parts[0]}", *self.parts[1:]) if self.topic else self.parts
 
 
 def of_series(verdicts: Sequence[Row]) -> tuple[Headline, ...]:
@@ -512,7 +529,7 @@ def of_series(verdicts: Sequence[Row]) -> tuple[Headline, ...]:
     That is a cause or advice of all, and what a loss means that some share.
     """
     if len(verdicts) == 1:
-        return (Headline("", verdict(verdicts[0])),)
+        return (_verdict(verdicts[0]._replace(series="")),)
     measured = [row for row in verdicts if row.case]
     texts = {name: [getattr(row, name) for row in measured] for name in ("loss_text", "advice")}
     common = {name: said[0] if len(said) > 1 == len({*said}) else "" for name, said in texts.items()}
@@ -523,14 +540,14 @@ def of_series(verdicts: Sequence[Row]) -> tuple[Headline, ...]:
         blank = {name: "" for name, text in common.items() if text}
         if (row.cause, row.meaning) in shared:
             blank["meaning"] = ""
-        headlines.append(Headline(row.series, verdict(row._replace(**blank))))
+        headlines.append(_verdict(row._replace(**blank)))
     meanings_of_all = [
         meaning if common["loss_text"] else f"Where the main loss is {LOSSES[cause]}: {meaning}"
         for cause, meaning in meanings
         if (cause, meaning) in shared
     ]
-    of_all = _joined(common["loss_text"], *meanings_of_all, common["advice"])
-    return (*headlines, *([Headline(EVERY, of_all)] if of_all else []))
+    of_all = _headline(EVERY, common["loss_text"], *meanings_of_all, common["advice"])
+    return (*headlines, *([of_all] if of_all.parts else []))
 
 
 def of_many(verdicts: Sequence[Row]) -> str:
@@ -598,7 +615,7 @@ def of_network(bandwidths: Sequence[Row]) -> tuple[Headline, ...]:
         reductions, lambda row: f"{row.axis}, {row.ranks} ranks" + f", {row.op} of {row.dtype}" * named
     )
     return tuple(
-        Headline(
+        _headline(
             group,
             f"An all-reduce of {_bytes(least.message_bytes)} takes {duration_3(least.call_s)}; one of "
             f"{_bytes(most.message_bytes)} achieves {most.bus_bytes_per_s * 1e-9:.3g} GB/s bus bandwidth.",
@@ -614,59 +631,52 @@ def _bytes(count: int) -> str:
 
 # Plans, splits and other variants
 
-_NAMED = 3  # plans in a tie
+_NAMED = 3  # of those in a tie
 
 
-def of_plans(ranking: Sequence[Row], points: Sequence[Row], grave: Mapping[str, Row]) -> tuple[Headline, ...]:
-    """Say who is fastest in every group of plans, and what costs the slowest most.
+def of_ranking(ranking: Sequence[Row], grave: Mapping[str, Row]) -> tuple[Headline, ...]:
+    """Say who is fastest in every group of plans or splits, and what costs the slowest most.
 
     What others took from the cores of a group is said first: `grave` is interference, by case.
     """
-    groups = grouped(ranking, lambda place: place.group)
-    of_case = {point.case: point for point in points}
+    groups = grouped(ranking, lambda row: row.group)
     headlines = []
-    for group, places in groups.items():
-        worst = max(
-            (grave[place.case] for place in places if place.case in grave),
-            key=lambda row: row.share,
-            default=None,
-        )
-        text = _joined(disturbed(worst.cause, worst.share) if worst else "", _of_plans(places, of_case))
-        headlines.append(Headline(group if len(groups) > 1 else "", text))
+    for group, rows in groups.items():
+        taken = [grave[row.case] for row in rows if row.case in grave]
+        worst = max(taken, key=lambda row: row.share, default=None)
+        spoilt = disturbed(worst.cause, worst.share) if worst else ""
+        headlines.append(_headline(group if len(groups) > 1 else "", spoilt, *_of_group(rows)))
     return tuple(headlines)
 
 
-def _of_plans(places: Sequence[Row], of_case: Mapping[str, Row]) -> str:
-    first, last = places[0], places[-1]
-    point = of_case[first.case]
-    of_all = f"{len(places)} plans on {size(point)}"
-    open_ = [place for place in places if place.answer == "undecided"]
-    if open_:
-        return (
-            f"Undecided: of {of_all}, {first.plan} was fastest ({_step(point)}), but "
-            f"{_plans(open_, of_case)} may be as fast. {decide(_most_needed(open_))}"
+def _of_group(rows: Sequence[Row]) -> Iterator[str]:
+    first, last = rows[0], rows[-1]
+    of = f"splits of {first.group}" if first.choice == "split" else f"plans on {size(first)}"
+    if open_ := [row for row in rows if row.answer == "undecided"]:
+        yield (
+            f"Undecided: of {len(rows)} {of}, {first.name} was fastest ({duration(first.step_s.value)}), but "
+            f"{_named(open_)} may be as fast."
         )
-    text = f"Of {of_all}, {first.plan} is fastest here ({_step(point)})"
-    if equal := [place for place in places if place.answer == "equal"]:
-        text += f"; within {EQUAL:.0%} of it: {_plans(equal, of_case)}"
-    if last.answer == "equal":
-        return f"{text}."
-    text += f". {last.plan} takes {number_3(last.ratio.value)} times as long"
-    if not last.loss:
-        return f"{text}."
-    return f"{text}: {percent(getattr(last, last.loss), 0)} of its step is {PLAN_LOSSES[last.loss]}."
+        yield decide(need(max(open_, key=lambda row: row.rounds_to_decide or math.inf)))
+        return
+    equal = _named([row for row in rows if row.answer == "equal"])
+    yield (
+        f"Of {len(rows)} {of}, {first.name} is fastest here ({duration(first.step_s.value)})"
+        f"{equal and f'; within {EQUAL:.0%} of it: {equal}'}."
+    )
+    if last.answer == "slower":
+        share = percent(getattr(last, last.loss), 0) if last.loss else ""
+        why = f": {share} of its step is {PLAN_LOSSES[last.loss]}" if last.loss else ""
+        yield f"{last.name} takes {number_3(last.ratio.value)} times as long{why}."
 
 
-def _step(point: Row) -> str:
-    return duration(point.step_s.value)
+def _named(rows: Sequence[Row]) -> str:
+    """Name the first of several, each with its step time, and count the others."""
+    named = ", ".join(f"{row.name} ({duration(row.step_s.value)})" for row in rows[:_NAMED])
+    return named + (f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else "")
 
 
-def _plans(places: Sequence[Row], of_case: Mapping[str, Row]) -> str:
-    named = ", ".join(f"{place.plan} ({_step(of_case[place.case])})" for place in places[:_NAMED])
-    return named + (f" and {len(places) - _NAMED} more" if len(places) > _NAMED else "")
-
-
-PLAN_LOSSES = {  # of a plan
+PLAN_LOSSES = {  # of a plan or split
     "exchange": "exchange",
     "bubble": "the bubble",
     "wait": "wait",
@@ -685,7 +695,7 @@ def rounds_needed(rounds: int | None, round_s: float) -> str:
 
 
 def need(row: Row) -> str:
-    """Say what would decide where a plan or split stands; empty where it is decided."""
+    """Say what would decide the place of a plan or split; empty where it is decided."""
     if row.answer != "undecided":
         return ""
     if row.ratio.low is None:
@@ -694,54 +704,28 @@ def need(row: Row) -> str:
     return rounds_needed(rounds, row.decide_s / rounds if rounds and row.decide_s else math.nan)
 
 
-def _most_needed(rows: Sequence[Row]) -> str:
-    """Say what would decide all that is undecided."""
-    return need(max(rows, key=lambda each: each.rounds_to_decide or math.inf))
-
-
-def best_split(splits: Sequence[Row]) -> str:
-    """Say which split of a group is fastest, and why the others are not."""
-    best, *others = splits
-    slower = [
-        f"{_split(each)} takes {number_3(each.ratio.value)} times as long."
-        for each in others
-        if each.answer == "slower"
-    ]
-    equal = "; ".join(_split(each) for each in others if each.answer == "equal")
-    ending = [*([f"As fast: {equal}."] if equal else []), *slower]
-    undecided = [each for each in others if each.answer == "undecided"]
-    if not undecided:
-        return " ".join([f"Of the splits of {best.cores} cores, {_split(best)} is fastest here.", *ending])
-    first = f"Undecided: of the splits of {best.cores} cores, {_split(best)} was fastest."
-    unsure = f"Perhaps as fast: {'; '.join(map(_split, undecided))}. {decide(_most_needed(undecided))}"
-    return " ".join([first, unsure, *ending])
-
-
-def _split(row: Row) -> str:
-    lost = f"; its cores lose {row.lost}" if row.lost else ""
-    return f"{row.name} ({duration(row.step_s)}{lost})"
-
-
-def delay_cost(row: Row) -> str:
+def delay_cost(row: Row) -> Headline:
     """Say what injected delays cost."""
     change = f"{row.change.value:+.1%}"
     if row.change.low is not None:
         change += f", 95% interval {row.change.low:+.1%} to {row.change.high:+.1%}"
     passed_on = row.passed_on
     shown = f": {percent(passed_on)} of the slowest rank's delay" if passed_on is not None else ""
-    return (
+    return _headline(
+        "",
         f"With an injected delay ({row.injected}), a mean step takes {duration(row.step_s)} "
-        f"instead of {duration(row.healthy_s)} ({change}){shown}."
+        f"instead of {duration(row.healthy_s)} ({change}){shown}.",
     )
 
 
-def loading(row: Row) -> str:
+def loading(row: Row) -> Headline:
     """Say how long a case takes to load its state, beside the case whose ranks all read theirs."""
     low, high = row.load_ratio.low, row.load_ratio.high
     within = "" if low is None else f" (95% interval {number_3(low)} to {number_3(high)})"
-    return (
-        f"{row.label}: loading a saved state takes {duration_3(row.load_s.value)}, "
-        f"{number_3(row.load_ratio.value)} times as long as where every rank reads{within}: {row.answer}."
+    return _headline(
+        row.label,
+        f"Loading a saved state takes {duration_3(row.load_s.value)}, "
+        f"{number_3(row.load_ratio.value)} times as long as where every rank reads{within}: {row.answer}.",
     )
 
 
@@ -754,13 +738,13 @@ def variants(row: Row) -> str:
     return f"{row.common}: {both}" if row.common else both
 
 
-def crossing(rows: Sequence[Row]) -> str:
+def crossing(pair: str, rows: Sequence[Row]) -> Headline:
     """Say where the faster of two variants changes, which is faster where, and by how much at the ends."""
     first, every = rows[0], [row.value for row in rows]
     names = {"faster": first.variant, "slower": first.reference}
     known = [row for row in rows if decided(row.answer)]
     if not known:
-        return _undecided(rows)
+        return _headline(pair, _undecided(rows))
     answers = {row.answer for row in rows}
     if len(answers) == 1:
         text = f"{names[known[0].answer]} is faster at every {_noun(first.field)} measured, {_range(every)}"
@@ -777,7 +761,7 @@ def crossing(rows: Sequence[Row]) -> str:
     at = [_at(first.field, [each.value]) for each in ends]
     long = f"{ratio} as long as {first.reference} at {at[0]}"
     long += f" and {last[0]} as long at {at[1]}" if last else ""
-    return f"{opening}{text}. {first.variant} takes {long}."
+    return _headline(pair, f"{opening}{text}.", f"{first.variant} takes {long}.")
 
 
 def _faster(answer: str, row: Row) -> str:

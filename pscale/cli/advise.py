@@ -231,7 +231,7 @@ def _measure(file: Path, predictions: Sequence[Prediction], options: Advise, con
     measured = [each for each in predictions if each.case.id in points]
     if not measured:
         raise LaunchError(f"no plan succeeded; see pscale report {folder}")
-    comparison = agreement(measured, points, findings.rows("ranking"))
+    comparison = agreement(measured, points, findings.ranked("plan"))
     for table in listed("Fastest as measured", comparison.rows, _MEASURED):
         print_table(table, console)
     print_list("Agreement", [*comparison.sentences, f"all of this run: pscale report {folder}"], console)

@@ -6,7 +6,6 @@ It imports little: the command that has waited for a run prints it, and another 
 from __future__ import annotations
 
 import os
-import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 FULL = "pscale report --full"
 _MOST = 10  # lines of all runs
 _MOST_PAGES = 3
-_SENTENCE = re.compile(r"(?<=[.?!]) (?=[A-Z0-9])")
 _SENTENCE_LINES = 2  # of a text, where there is no room for more
 _GAP, _INDENT, _BETWEEN = "   ", "  ", " · "
 _BOUND = "\xa0±\xa0"  # at which no line breaks
@@ -64,7 +62,7 @@ class Answer:
     suite: str
     folder: str
     lines: tuple[Line, ...]
-    sentences: tuple[str, ...]
+    sentences: tuple[tuple[str, ...], ...]  # of every headline, which may end with any of them
     concerns: str
     page: str = ""
 
@@ -74,12 +72,15 @@ class Answer:
         from pscale.report.topics.problems import concerns  # noqa: PLC0415 - its libraries take their time
 
         lines = tuple(_lines(findings))
-        said = [] if lines else [f"{topic}: {text}" if topic else text for topic, text in findings.headlines]
+        first = (findings.oversubscribed,) * bool(findings.oversubscribed)
+        said = findings.answers if lines else findings.headlines
         return cls(
             suite=clean(findings.suite),
             folder=clean(findings.path),
             lines=lines,
-            sentences=tuple(map(clean, filter(None, (findings.oversubscribed, *(said or findings.answers))))),
+            sentences=tuple(
+                tuple(map(clean, each)) for each in (first, *(line.titled for line in said)) if each
+            ),
             concerns=", ".join(words for words, _ in concerns(findings)),
             page=clean(page),
         )
@@ -89,7 +90,8 @@ class Answer:
         """Return what a dictionary of its fields says, as JSON has kept it."""
         lines = tuple(Line(**{name: str(cell) for name, cell in line.items()}) for line in document["lines"])
         texts = {name: str(document[name]) for name in ("suite", "folder", "concerns", "page")}
-        return cls(lines=lines, sentences=tuple(map(str, document["sentences"])), **texts)
+        sentences = tuple(tuple(map(str, each)) for each in document["sentences"])
+        return cls(lines=lines, sentences=sentences, **texts)
 
 
 def _lines(findings: Findings) -> Iterator[Line]:
@@ -157,7 +159,7 @@ def _body(answers: Sequence[Answer], width: int, room: int) -> list[Text]:
     return [*drawn, *_said(texts, width, room - len(drawn))]
 
 
-def _said(texts: Sequence[str], width: int, room: int) -> list[Text]:
+def _said(texts: Sequence[Sequence[str]], width: int, room: int) -> list[Text]:
     """Return the first sentences of every text, and further ones where lines are left."""
     parts = [_cut(text, width, _SENTENCE_LINES) for text in texts]
     for place, text in enumerate(texts):
@@ -213,9 +215,9 @@ def _ends(answers: Sequence[Answer], width: int, full: str) -> Iterator[Text]:
         yield line
 
 
-def _cut(text: str, width: int, most: int) -> list[str]:
-    """Return the first sentences of a text that fit into so many lines; the first in any case."""
-    first, *others = _SENTENCE.split(text)
+def _cut(sentences: Sequence[str], width: int, most: int) -> list[str]:
+    """Return the first sentences that fit into so many lines; the first in any case."""
+    first, *others = sentences
     for other in others:
         if len(_wrapped(f"{first} {other}", width)) > most:
             break

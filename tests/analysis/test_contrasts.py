@@ -43,9 +43,9 @@ def ranked(tmp_path):
 
 def test_plans_of_the_same_work_are_ranked_by_step_time_and_equal_ones_share_a_place(ranked):
     places = ranked.rows("ranking")
-    assert [place.plan for place in places][2:] == ["slow", "stages"]
+    assert [place.name for place in places][2:] == ["slow", "stages"]
     first, second, third, fourth = places
-    assert {first.plan, second.plan} == {"first", "as fast"}
+    assert {first.plan, second.name} == {"first", "as fast"}
     assert (first.place, second.place, third.place, fourth.place) == (1, 1, 3, 4)
     assert [place.answer for place in places] == ["", "equal", "slower", "slower"]
     assert third.ratio.low < 1.5 < third.ratio.high
@@ -53,7 +53,7 @@ def test_plans_of_the_same_work_are_ranked_by_step_time_and_equal_ones_share_a_p
 
 
 def test_a_plan_is_slow_for_its_largest_loss(ranked):
-    by_plan = {place.plan: place for place in ranked.rows("ranking")}
+    by_plan = {place.name: place for place in ranked.rows("ranking")}
     assert by_plan["slow"].loss == "exchange"
     assert by_plan["slow"].exchange == pytest.approx(0.05 / 0.15, rel=0.05)
     stages = by_plan["stages"]
@@ -68,9 +68,9 @@ def test_a_plan_is_slow_for_its_largest_loss(ranked):
 def test_the_headline_names_the_fastest_those_equal_to_it_and_what_costs_the_slowest(ranked):
     (headline,) = ranked.headlines
     first, second, *_, last = ranked.rows("ranking")
-    assert f"Of 4 plans on 2 ranks, {first.plan} is fastest here" in headline.text
-    assert f"; within 5% of it: {second.plan} (100." in headline.text
-    assert f"{last.plan} takes 1.7" in headline.text
+    assert f"Of 4 plans on 2 ranks, {first.name} is fastest here" in headline.text
+    assert f"; within 5% of it: {second.name} (100." in headline.text
+    assert f"{last.name} takes 1.7" in headline.text
     assert "is the bubble" in headline.text
     assert ranked.oversubscribed == ""
 
@@ -103,7 +103,7 @@ def test_other_work_is_another_group_and_one_plan_alone_is_not_ranked(tmp_path):
         point("alone", Plan(dp=4), ranks=4),
     ]
     summary = summary_of(tmp_path / "run", points)
-    assert [(place.group, place.plan) for place in summary.rows("ranking")] == [
+    assert [(place.group, place.name) for place in summary.rows("ranking")] == [
         ("size 2", "a"),
         ("size 2", "b"),
     ]
@@ -197,11 +197,11 @@ def noisy(tmp_path_factory):
 
 
 def headlined(findings):
-    return crossing(findings.rows("crossings"))
+    return crossing("", findings.rows("crossings")).text
 
 
 def text_of(folder, points, repeats=8):
-    return crossing(summary_with(folder, points, repeats).rows("crossings"))
+    return headlined(summary_with(folder, points, repeats))
 
 
 def test_a_turn_lies_between_values_decided_for_either_and_the_sentence_leads_with_it(turning):
@@ -227,7 +227,7 @@ def test_every_number_of_the_sentence_is_a_cell_of_the_table(turning):
 def test_values_whose_interval_allows_either_are_undecided_and_lie_inside_the_turn(noisy):
     rows = noisy.rows("crossings")
     assert crossovers(rows) == [(2, 16)]
-    assert "undecided at batch 4 and 8" in crossing(rows)
+    assert "undecided at batch 4 and 8" in crossing("", rows).text
     assert [row.answer for row in rows] == ["slower", "undecided", "undecided", "faster"]
 
 
@@ -266,7 +266,7 @@ def test_variants_known_to_be_equal_are_said_to_be(tmp_path):
 def test_a_second_turn_is_reported_too(tmp_path):
     rows = summary_with(tmp_path, cases(1.3, 0.7, 0.7, 1.3)).rows("crossings")
     assert crossovers(rows) == [(2, 4), (8, 16)]
-    assert crossing(rows).startswith(
+    assert crossing("", rows).text.startswith(
         "Crossover between batch 2 and 4, batch 8 and 16: tp 2 is faster at batch 2, "
     )
 
@@ -288,7 +288,7 @@ def test_plans_that_grow_with_the_ranks_are_variants_over_the_ranks(tmp_path):
     ]
     rows = summary_with(tmp_path, points).rows("crossings")
     assert {(row.field, row.reference, row.variant) for row in rows} == {("ranks", "tp", "dp")}
-    assert crossing(rows).startswith("Crossover between 2 and 4 ranks: dp is faster at 2 ranks, ")
+    assert crossing("", rows).text.startswith("Crossover between 2 and 4 ranks: dp is faster at 2 ranks, ")
 
 
 def test_cases_of_other_work_or_on_more_cores_are_no_variants(tmp_path):

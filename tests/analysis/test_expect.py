@@ -354,11 +354,11 @@ def test_an_efficiency_known_to_more_than_thirty_points_is_undecided(tmp_path):
 def test_injected_delays_are_always_told_and_not_twice(tmp_path, series, scaling, begins):
     row = {"delay_injection": "1 ms"}
     point = Point(ranks=2, series=series, scaling=scaling, late_s={1: 0.02}, row=row)
-    (verdict,) = summary_of(tmp_path / "run", [point]).rows("verdicts")
-    assert messages.verdict(verdict).startswith(begins)
-    told = "These figures include an injected delay: 1 ms." in messages.verdict(verdict)
+    (headline,) = summary_of(tmp_path / "run", [point]).headlines
+    assert headline.text.startswith(begins)
+    told = "These figures include an injected delay: 1 ms." in headline.text
     assert told is not (series == "injected 1 ms" and scaling == "throughput")
-    assert "20.0% longer than a typical rank" in messages.verdict(verdict)
+    assert "20.0% longer than a typical rank" in headline.text
 
 
 def test_the_largest_case_that_ran_speaks_and_larger_ones_are_mentioned(tmp_path):

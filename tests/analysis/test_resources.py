@@ -10,6 +10,7 @@ from pscale.analysis.frames import load
 from pscale.analysis.resources import lost, observations, padded, spins, split
 from pscale.config.metrics import METRICS, depends_on_time, unit_of
 from pscale.report.brief import Answer, card
+from pscale.report.topics.variants import ranking
 
 COLUMNS = (
     "steal_s",
@@ -231,11 +232,12 @@ def hybrid(slower_s):
 
 def test_the_fastest_split_of_the_cores_is_named_and_why_the_other_is_not(tmp_path):
     summary = summary_of(tmp_path / "run", hybrid(0.12))
-    (answer,) = summary.answers
-    assert answer.startswith("Of the splits of 4 cores, 4 ranks × 1 thread (100.")
-    assert answer.endswith(" takes 1.2 times as long.")
-    assert "to single-threaded NumPy" in answer
+    answer = summary.answers[0].text
+    assert answer.startswith("Of 2 splits of 4 cores, 4 ranks × 1 thread is fastest here (100.")
+    assert answer.endswith("1 rank × 4 threads takes 1.2 times as long: 17% of its step is extra compute.")
     assert answer in [headline.text for headline in summary.headlines]
+    (table,) = ranking(summary, "split")
+    assert [cells[1] for _, cells in table.texts()] == ["4 ranks × 1 thread", "1 rank × 4 threads"]
     (time,) = [time for time in summary.rows("threads") if time.threads == 4]
     assert time.cpu_s == pytest.approx((0.1, 0.05, 0.05, 0.04))
     assert time.spins
@@ -245,16 +247,13 @@ def test_the_fastest_split_of_the_cores_is_named_and_why_the_other_is_not(tmp_pa
         "to other processes",
         "to imbalance within BLAS",
     ]
-    (tree,) = [tree for tree in summary.of_case("efficiency").values() if tree.case == time.case]
-    assert tree.threads == time.efficiency
+    assert summary.of_case("efficiency")[time.case].threads == time.efficiency
 
 
 def test_splits_that_cannot_be_told_apart_are_not_ranked(tmp_path):
-    (answer,) = summary_of(tmp_path / "run", hybrid(0.1)).answers
-    assert (
-        "1 rank × 4 threads (99.98 ms; its cores lose 37.5% of their time to single-threaded NumPy" in answer
-    )
-    assert "As fast: 4 ranks × 1 thread (100.1 ms)" in answer
+    summary = summary_of(tmp_path / "run", hybrid(0.1))
+    assert [row.answer for row in summary.ranked("split")] == ["", "equal"]
+    assert "within 5% of it: " in summary.answers[0].text
 
 
 def test_cases_of_different_work_are_no_splits(tmp_path):

@@ -86,7 +86,7 @@ def test_a_report_is_written_again_when_its_run_or_a_file_of_it_has_changed(tmp_
         file.write_text("made")
     page = str(folder / "report.html")
     line = Line(name="weak", size="2 ranks", figure="97 %", answer="holds", judged="holds", causes="")
-    answer = Answer(suite="weak", folder="", lines=(line,), sentences=("Holds.",), concerns="", page=page)
+    answer = Answer(suite="weak", folder="", lines=(line,), sentences=(("Holds.",),), concerns="", page=page)
     Sources.of(folder, ["svg"]).remember(written, answer)
     assert Sources.of(folder, ["svg"]).drawn() == answer
     assert Sources.of(folder, ["png"]).drawn() is None

@@ -163,7 +163,7 @@ def test_there_are_at_most_ten_lines_none_too_long_and_no_word_is_broken(width, 
     long = "tensor-parallel degree two with sequence parallelism and selective checkpointing"
     lines = [line(f"{long} {place}" if place % 2 else f"dp {place}") for place in range(count)]
     sentences = ["Of four plans the first is fastest. " * 5, "Another sentence, which is long. " * 9]
-    found = printed(answer(lines=lines, sentences=sentences), width=width)
+    found = printed(answer(lines=lines, sentences=[[each] for each in sentences]), width=width)
     assert len(found) <= 10
     assert max(map(len, found)) <= width
     known = set(" ".join([long, *sentences, line().causes, *line().cells]).split())
@@ -183,11 +183,12 @@ def test_what_falls_short_is_shown_where_there_is_no_room_for_all():
 
 def test_a_sentence_ends_where_it_ends_or_is_left_out():
     sentence = (
-        "Of 4 plans on 2 ranks, zero-bubble is fastest here. 1f1b takes 1.12 times as long: its bubble."
+        "Of 4 plans on 2 ranks, zero-bubble is fastest here.",
+        "1f1b takes 1.12 times as long: its bubble.",
     )
     (first, *_) = printed(answer(sentences=[sentence]), width=60)
     assert first == "Of 4 plans on 2 ranks, zero-bubble is fastest here. 1f1b"
-    more = sentence + " Third sentence, which would need another line of its own to be read."
+    more = *sentence, "Third sentence, which would need another line of its own to be read."
     found = printed(answer(sentences=[more] * 4), width=60)
     assert found[1] == "takes 1.12 times as long: its bubble."
     assert not any("Third" in each for each in found)

@@ -15,6 +15,7 @@ from pscale.report.figure_style import CAUSES, KINDS
 from pscale.report.table import CASE, Column, Table, Value, Written, listed
 from pscale.report.topics.cases import size_column, size_tone
 from pscale.report.topics.problems import concerns
+from pscale.report.topics.variants import ranking
 
 _SENTENCES = 4  # series or groups described in sentences; of more series an overview, and these are folded
 _FOLDED = 50
@@ -37,22 +38,9 @@ _NAMES = {"useful": "useful", **LOSSES}
 
 def tables(findings: Findings) -> Iterator[Table]:
     """Yield the figures of the sentences that no other topic has."""
-    yield from (*_splits(findings), *_delay_costs(findings))
+    yield from (*ranking(findings, "split"), *_delay_costs(findings))
 
 
-_splits = show(
-    "Splits of the same cores",
-    "splits",
-    (
-        *("cores", Column("split", fold=True, get="name"), Column(write=text.duration, get="step_s")),
-        Column("× fastest", get="ratio"),
-        Column("95% interval", text.ratio_interval, interval=True, get=lambda row: row.answer and row.ratio),
-        Column("its cores lose", fold=True, get=lambda row: row.lost or None),
-        Column("to decide", fold=True, get=lambda row: messages.need(row) or None),
-    ),
-    grouped=True,
-    filled=True,
-)
 _delay_costs = show(
     "Cost of injected delays",
     "delay_costs",
@@ -70,7 +58,7 @@ _delay_costs = show(
 
 def lost_time(findings: Findings) -> Iterator[Table]:
     """Yield where the step of every case goes, but of plans, whose ranking says it."""
-    if findings.side_by_side and len(findings.ranking):
+    if findings.side_by_side and findings.ranked("plan"):
         return
     found = findings.of_case("lost_time")
     needs = {each.case: each.cause_to_decide or None for each in findings.rows("verdicts")}

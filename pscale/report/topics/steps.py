@@ -46,7 +46,7 @@ Part = tuple[str, str]  # kind and phase
 
 def _ranked(findings: Findings) -> bool:
     """Tell whether the ranking of plans says the same in fewer words."""
-    return findings.side_by_side and bool(len(findings.ranking))
+    return findings.side_by_side and bool(findings.ranked("plan"))
 
 
 def _times(findings: Findings) -> Iterator[Table]:

@@ -41,12 +41,12 @@ _ENDLESS = 1e3  # a ratio beyond every edge
 _DOUBLINGS = 4.0  # largest over smallest value from which on the axis is logarithmic
 
 
-def ranking(findings: Findings) -> Iterator[Table]:
-    """Yield, per group of plans of the same work, which is fastest and what costs the others."""
+def ranking(findings: Findings, choice: str = "plan") -> Iterator[Table]:
+    """Yield, per group of plans or splits, which is fastest and what costs the others."""
     columns: Columns = (
         Column("#", str, get=lambda plan: Written(plan.place, _MARKS.get(plan.answer, f"{plan.place}"))),
-        Column("plan", fold=True, get=lambda plan: plan.plan or findings.labels[plan.case]),
-        Column("step", text.duration, get=lambda plan: findings.case(plan.case).step_s),
+        Column(choice, fold=True, get="name"),
+        Column("step", text.duration, get="step_s"),
         Column("× fastest", get="ratio"),
         Column(
             "95% interval", text.ratio_interval, interval=True, get=lambda plan: plan.answer and plan.ratio
@@ -57,9 +57,9 @@ def ranking(findings: Findings) -> Iterator[Table]:
         Column("copies", text.percent_0, wide=True, get=lambda plan: plan.copies or None),
         *(Column("largest loss", get=_loss), Column("to decide", fold=True, get=_need)),
     )
-    groups = grouped(findings.rows("ranking"), lambda plan: plan.group)
+    groups = grouped(findings.ranked(choice), lambda plan: plan.group)
     for group, plans in groups.items():
-        title = "Which plan is fastest" + (f": {text.clean(group)}" if group and len(groups) > 1 else "")
+        title = f"Which {choice} is fastest" + (f": {text.clean(group)}" if group and len(groups) > 1 else "")
         yield from listed(title, plans, columns, caption=_caption(plans), tone=_plan_tone, filled=True)
 
 
@@ -75,10 +75,10 @@ def _caption(plans: Sequence[Row]) -> str:
     """Explain the words and signs that are there."""
     answers = {plan.answer for plan in plans}
     parts = {
-        "shares are of each plan's step": True,
+        f"shares are of each {plans[0].choice}'s step": True,
         f"= within {EQUAL:.0%} of the fastest": "equal" in answers,
         "? undecided: the interval includes the opposite result": "undecided" in answers,
-        "extra compute: more than the plan that computes least": "extra" in {plan.loss for plan in plans},
+        "extra compute: more than the one that computes least": "extra" in {plan.loss for plan in plans},
     }
     return "; ".join(text for text, holds in parts.items() if holds)
 
@@ -91,7 +91,7 @@ def ranking_figure(findings: Findings) -> Figure | None:
     """Draw the ranking where cases are plans side by side, a bar a plan; None elsewhere."""
     from pscale.report import drawing
 
-    plans = findings.rows("ranking") if findings.side_by_side else []
+    plans = findings.ranked("plan") if findings.side_by_side else []
     groups = grouped(plans, lambda plan: text.clean(plan.group)).items()
     if not groups:
         return None
@@ -109,7 +109,7 @@ def _bar(findings: Findings, plan: Row) -> drawing.Bar:
     from pscale.report import drawing
 
     point = findings.case(plan.case)
-    step_s, parts = point.step_s, []
+    step_s, parts = plan.step_s, []
     for name, (colour, words) in _PARTS.items():
         share = getattr(plan, name)
         time_s = share * step_s.value
@@ -118,9 +118,7 @@ def _bar(findings: Findings, plan: Row) -> drawing.Bar:
     ends = step_s.value if step_s.low is None else step_s.low, step_s.high or step_s.value
     sign = _MARKS.get(plan.answer, "")
     said = f"{text.duration_3(step_s.value)}  {plan.ratio.value:.3g}× {sign}".rstrip()
-    return drawing.Bar(
-        plan.plan or findings.labels[plan.case], plan.case, parts, said, ends, open=plan.answer == "undecided"
-    )
+    return drawing.Bar(plan.name, plan.case, parts, said, ends, open=plan.answer == "undecided")
 
 
 PLANS = Topic(

@@ -140,7 +140,7 @@ def test_the_csv_of_memory_has_a_column_for_every_kind_predicted_and_counted(com
     assert rows[0]["predicted_exchange_bytes"] == str(40 * MIB)
     assert rows[0]["counted_exchange_bytes"] == str(50 * MIB)
     assert rows[2]["counted_exchange_bytes"] == ""
-    assert {row["plan"] for row in csv.DictReader(io.StringIO(csv_tables(compared)["ranking"]))} == {"a", "b"}
+    assert {row["name"] for row in csv.DictReader(io.StringIO(csv_tables(compared)["ranking"]))} == {"a", "b"}
 
 
 # Cases that differ in one choice alone, beside the one without it
@@ -256,8 +256,8 @@ def test_loading_by_one_rank_is_beside_loading_by_every_rank(tmp_path):
     for_itself, by_one, saves_only = rows(summary, "saved")
     assert (for_itself["load_s"], for_itself["load_ratio"], for_itself["answer"]) == (0.2, 1, "")
     assert (by_one["load_s"], by_one["load_ratio"], by_one["answer"]) == (0.4, 2, "slower")
-    (said,) = summary.answers
-    assert said.startswith("b: loading a saved state takes 400 ms, 2 times as long as where every rank reads")
+    (said,) = (headline.text for headline in summary.answers)
+    assert said.startswith("Loading a saved state takes 400 ms, 2 times as long as where every rank reads")
     assert said.endswith(": slower.")
     assert (saves_only["save_s"], saves_only["saved_bytes"], saves_only["load_s"]) == (0.5, 4 * MIB, None)
 
