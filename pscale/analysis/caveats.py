@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from statistics import NormalDist
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ import pandas as pd
 from pscale.analysis import messages
 from pscale.analysis.columns import Row
 from pscale.analysis.difference import holm, p_value
-from pscale.analysis.frames import LIMIT, Run, bound, by_case, grouped, no_training, workloads
+from pscale.analysis.frames import LIMIT, Run, Unclear, bound, by_case, grouped, no_training, workloads
 from pscale.analysis.network import where
 from pscale.analysis.resources import BUSY
 from pscale.analysis.settings import elsewhere, listed
@@ -50,11 +51,8 @@ Rule = tuple[str, Callable[[Any], Any], str | Callable[[Any], str]]
 
 def said(rules: Iterable[Rule], facts: object) -> list[tuple[str, str]]:
     """Return kind and text of the rules that hold."""
-    return [
-        (kind, text.format(of=facts) if isinstance(text, str) else text(facts))
-        for kind, when, text in rules
-        if when(facts)
-    ]
+    texts = ((kind, text) for kind, when, text in rules if when(facts))
+    return [(kind, text.format(of=facts) if isinstance(text, str) else text(facts)) for kind, text in texts]
 
 
 def _is_gain(of: Any) -> bool:
@@ -110,15 +108,20 @@ def _trend(trend: tuple[float, float], which: str) -> str:
     )
 
 
+def _recording(of: Any) -> str:
+    text = f"Recording makes steps {of.launches.recording_ratio - 1:.1%} longer."
+    if 1000 * of.launches.recording_call_s < 0.01 * of.launches.step_s:
+        each = f"Recording a call costs {of.launches.recording_call_s * 1e6:.2g} µs"
+        return f"{text} {each}, so this is noise: repeat on a quiet machine."
+    return f"{text} Use larger batches for fewer calls, and trust ratios between phases more than times."
+
+
 _CASE: tuple[Rule, ...] = (  # of every case that was launched
     (
         "ghost",
         lambda of: of.planned.get("ghost", {}).get("gflops"),
-        lambda of: (
-            f"Compute was replaced by sleeping, at {of.planned['ghost']['gflops']:g} GFLOP/s per rank "
-            "(`ghost`); communication was real. Use these times for waits, transfers and bubbles, not for "
-            "compute."
-        ),
+        "Compute was replaced by sleeping, at {of.planned[ghost][gflops]:g} GFLOP/s per rank (`ghost`); "
+        "communication was real. Use these times for waits, transfers and bubbles, not for compute.",
     ),
     ("injected", lambda of: of.point.injected, lambda of: messages.injected(of.point)),
     (
@@ -140,7 +143,7 @@ _CASE: tuple[Rule, ...] = (  # of every case that was launched
     ),
     (
         "deviation",
-        lambda of: of.times.mean > 0 and of.times.deviation >= DEVIATION * of.times.mean,
+        lambda of: of.times.deviation >= DEVIATION * of.times.mean > 0,
         lambda of: (
             f"Step times vary: standard deviation {of.times.deviation / of.times.mean:.0%} of the mean over "
             f"{of.times.steps} steps. Stop other processes, or increase steps and repeats."
@@ -149,9 +152,9 @@ _CASE: tuple[Rule, ...] = (  # of every case that was launched
     (
         "extreme",
         lambda of: (
-            of.times.mean > 0
-            and max(of.times.slowest - of.times.mean, of.times.mean - of.times.fastest)
-            >= EXTREME * of.times.mean
+            0
+            < EXTREME * of.times.mean
+            <= max(of.times.slowest - of.times.mean, of.times.mean - of.times.fastest)
         ),
         lambda of: (
             f"Some steps are outliers: fastest {duration_3(of.times.fastest)}, "
@@ -161,30 +164,14 @@ _CASE: tuple[Rule, ...] = (  # of every case that was launched
     ),
     (
         "unsteady",
-        lambda of: of.times.mean > 0 and of.times.unsteady > of.times.launches / 2,
+        lambda of: of.times.unsteady > of.times.launches / 2,
         lambda of: (
-            "Steps were still getting faster or slower in the second half of "
-            + (
-                "the launch. "
-                if of.times.launches == 1
-                else f"{of.times.unsteady} of {of.times.launches} launches. "
-            )
+            f"Steps were still getting faster or slower in the second half of {of.times.unsteady} of "
+            f"{plural(of.times.launches, 'launch')}. "
             + ("Use more steps." if no_training(of.planned) else "Increase `train.warmup` or `train.steps`.")
         ),
     ),
-    (
-        "recording",
-        lambda of: of.launches.recording_ratio > RECORDING,
-        lambda of: (
-            f"Recording makes steps {of.launches.recording_ratio - 1:.1%} longer. "
-            + (
-                f"Recording a call costs {of.launches.recording_call_s * 1e6:.2g} µs, so this is noise: "
-                "repeat on a quiet machine."
-                if 1000 * of.launches.recording_call_s < 0.01 * of.launches.step_s
-                else "Use larger batches for fewer calls, and trust ratios between phases more than times."
-            )
-        ),
-    ),
+    ("recording", lambda of: of.launches.recording_ratio > RECORDING, _recording),
     (
         "replicas",
         lambda of: of.launches.replica_spread > REPLICAS.get(of.launches.dtype, REPLICAS["float32"]),
@@ -195,9 +182,8 @@ _CASE: tuple[Rule, ...] = (  # of every case that was launched
     (
         "loss",
         lambda of: of.broken_loss,
-        lambda of: "The loss is not finite, from step {} of {}. Lower `train.lr`, or clip gradients.".format(
-            *of.broken_loss
-        ),
+        "The loss is not finite, from step {of.broken_loss[0]} of {of.broken_loss[1]}. "
+        "Lower `train.lr`, or clip gradients.",
     ),
     (
         "skipped",
@@ -307,15 +293,14 @@ MACHINE: tuple[Rule, ...] = (  # of those that told their wall time too; `cores`
         "GHz (governor: {of.seen.governors}). Use the governor `performance`, or fix the clock.",
     ),
 )
-_CLOCK: Rule = (  # of calls whose wait the clocks do not tell
-    "clock",
-    lambda call: call,
-    lambda call: (
+
+
+def _clock(call: Unclear) -> str:
+    return (
         f"Calls of {call.verb.replace('_', '-')} on {call.axis} wait {duration_3(call.wait_s)} on average, "
         f"but the clocks of the nodes agree only to {duration_3(call.bound_s)}, over {LIMIT:.0%} of that. "
         "So wait and transfer of these calls are shown as one."
-    ),
-)
+    )
 
 
 def caveats(
@@ -358,8 +343,7 @@ def caveats(
             seen=SimpleNamespace(**seen or {}),
         )
         rules = _CASE + (_RANKS if seen else ()) + (MACHINE if seen and seen["wall_s"] > 0 else ())
-        clock = [each for call in unclear.get(case, ()) for each in said([_CLOCK], call)]
-        for kind, text in (*said(rules, facts), *clock):
+        for kind, text in (*said(rules, facts), *(("clock", _clock(call)) for call in unclear.get(case, ()))):
             yield {"kind": kind, "case": case, "text": text}
 
 
@@ -491,11 +475,9 @@ def notes(
 def _of_programs(run: Run) -> Iterator[str]:
     """Yield what the steps of workloads are, and what their records say of themselves."""
     found = workloads(run)
-    for times in dict.fromkeys(workload.times for workload in found.values()):
-        own = [workload for workload in found.values() if workload.times == times]
+    for times, own in grouped(found.values(), lambda workload: workload.times).items():
         ways = {_APART if workload.watch == ONCE else "" for workload in own if workload.watch}
-        said = _BREAKDOWN.format(max(ways)) if ways and times != WATCH else ""
-        yield _of_steps(times, own[0]) + said
+        yield _of_steps(times, own[0]) + (_BREAKDOWN.format(max(ways)) if ways and times != WATCH else "")
     if any(workload.work and not workload.rate for workload in found.values()):
         yield "Efficiency is work per core-second; the suite states the work of each case."
     yield from _of_records(run)
@@ -530,12 +512,10 @@ def _of_records(run: Run) -> Iterator[str]:
     """Yield what the recorder of the first launch of each case says; what all say, once."""
     kept = run.cases["status"].isin(RECORDED) & run.cases["provenance"].notna()
     good = run.cases[kept].drop_duplicates("case")
-    said: dict[str, list[str]] = {}
-    for label, text in zip(good["label"], good["provenance"], strict=True):
-        for sentence in provenance_of(text).get("watch", ()):
-            said.setdefault(sentence, []).append(label)
-    for sentence, labels in said.items():
-        yield sentence if len(labels) == len(good) else f"{', '.join(labels)}: {sentence}"
+    both = zip(good["label"], good["provenance"], strict=True)
+    said = [(label, sentence) for label, text in both for sentence in provenance_of(text).get("watch", ())]
+    for sentence, each in grouped(said, itemgetter(1)).items():
+        yield sentence if len(each) == len(good) else f"{', '.join(label for label, _ in each)}: {sentence}"
 
 
 def _of_pace(launches: Collection[Sequence[float]]) -> Iterator[str]:

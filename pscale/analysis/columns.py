@@ -1,8 +1,8 @@
 """The frames of findings, declared once: what a row is, and name, unit and meaning of every column.
 
-Formats, CSV, JSON, docs/tables.md and the frames of the Python API follow from these
-declarations. `±` after a unit declares an interval: three columns, the value, `_low` and `_high`. Unknown is
-NaN in a frame, None in a row of it.
+Formats, CSV, JSON, docs/tables.md and the frames of the Python API follow from these declarations. `±` after
+a unit declares an interval: three columns, the value, `_low` and `_high`. A line with `=` names columns that
+another frame declares. Unknown is NaN in a frame, None in a row of it.
 """
 
 from __future__ import annotations
@@ -86,12 +86,9 @@ calls: a row a case, axis and verb; per rank and step, means
     verb text kind of call
     count number calls
     bytes bytes payload
-    transfer_s s after all ranks have arrived
-    wait_s s before all ranks have arrived
-    wait_or_transfer_s s both, where clocks do not distinguish them
+    = phases: transfer_s wait_s wait_or_transfer_s ideal_wait_s
     hidden_s s of nonblocking calls, in progress outside MPI calls
     exposed_s s of nonblocking calls, inside MPI calls
-    ideal_wait_s s wait that an ideal network would leave
     bytes_per_s bytes_per_s payload over transfer and hidden time
     bare_bytes_per_s bytes_per_s bandwidth of the operation alone, in another run over as many ranks
     bare_share share of that, what the calls of the case achieve
@@ -99,10 +96,7 @@ calls: a row a case, axis and verb; per rank and step, means
 ranks: a row a case and each of its three ranks that compute most; means over steps and launches
     rank count the rank
     host text its host
-    compute_s s computing of a step
-    wait_s s waiting
-    transfer_s s transfer
-    wait_or_transfer_s s both, where clocks do not distinguish them
+    = phases: compute_s wait_s transfer_s wait_or_transfer_s
     excess change computing over that of the typical rank (lower median), minus one
     phase text phase in which its computing exceeds the mean most
     phase_excess_s s by that much
@@ -126,8 +120,7 @@ roofline: a row a case, phase and class of kernels; per rank and step, medians o
     bound text compute or memory; empty where unknown
 
 stragglers: a row a case with a rank that the others wait for
-    rank count the rank
-    host text its host
+    = ranks: rank host
     step_share share of the step that each of the others waits for it
     wait_share share of all waiting in the case
     late_steps count steps in which it is late
@@ -220,15 +213,9 @@ costs: a row a measured case: what it takes of the machine
     relative ratio± cost of a unit of work over that in the base case of its series: 1 / efficiency
 
 evidence: a row a measured size beside the smallest of its series; of programs, of trainings if asked for
-    series text its series
-    scaling text strong or weak
-    ranks count ranks
-    threads count threads of a rank
-    cores count ranks × threads
+    = cases: series scaling ranks threads cores launches step_s
     nodes count nodes
-    launches count launches that ended well
     base flag smallest measured size of its series
-    step_s s± step time
     speedup ratio± speed-up over the smallest size
     efficiency share± efficiency against the smallest size
     target share least efficiency that is asked for
@@ -316,17 +303,10 @@ expectations: a row a demand and case that it is about; numbers in the unit of t
     to_decide text measurements that should decide; empty where decided
 
 verdicts: a row a series, about its largest measured case; without any, the case is empty
-    series text its series
-    scaling text strong, weak or throughput
-    injected text the delays injected into ranks
+    = cases: series scaling injected ranks threads step_s samples_per_s efficiency
     status text status of the case; without one failed, or pending where nothing has run
     reason text reason of the first failure, where nothing was measured
-    ranks count ranks
-    threads count threads of a rank
     one_size flag no other case of the series was measured
-    step_s s± step time
-    samples_per_s per_s± throughput
-    efficiency share± efficiency against the base case
     base flag the case is its own base case
     base_label text label of the base case
     base_status text its status; empty without a base case
@@ -362,10 +342,8 @@ ranking: a row a plan or split of cores, by groups of the same work, fastest fir
     choice text plan, or split of cores into ranks and threads
     group text words that the labels of a group share; of splits, how many cores
     name text other words of the label; of splits, ranks and threads
-    ranks count ranks
-    threads count threads of a rank
+    = cases: ranks threads step_s
     place count place in the group; those equal to the fastest share the first
-    step_s s± step time
     answer text slower, equal or undecided; empty for the fastest, the reference
     ratio ratio± step time over that of the fastest
     rounds_to_decide count more rounds that should decide; unknown where decided or no number is known to
@@ -474,9 +452,7 @@ wait: a row a rank and step of the first launch that ended well of the case that
     repeat count the launch
     rank count the rank
     step count measured step
-    wait_s s waiting
-    wait_or_transfer_s s wait and transfer of calls where clocks do not distinguish them
-    compute_s s computing
+    = phases: wait_s wait_or_transfer_s compute_s
 
 models: a row a series that compares sizes, or curve over a swept number
     model count number of the model
@@ -492,9 +468,7 @@ models: a row a series that compares sizes, or curve over a swept number
     first_measured_share share the same at the largest measured size
 
 laws: a row a model and part of the step; shares are of the step
-    model count number of the model
-    series text its series
-    unit text unit of sizes
+    = models: model series unit
     part text step, a phase, or a kind of time (mean over ranks)
     law text name of the law: amdahl, gustafson, usl, or pmnf for other sums
     formula text the law, p for the size
@@ -508,10 +482,8 @@ laws: a row a model and part of the step; shares are of the step
     measured_s texts measured times, size by size
 
 law_predictions: a row a model, part of the step and size
-    model count number of the model
-    series text its series
-    unit text unit of sizes
-    part text step, a phase, or a kind of time
+    = models: model series unit
+    = laws: part
     size number the size
     cores count its cores
     time_s s± time by the law, with the interval of a measurement there; none beyond
@@ -520,9 +492,7 @@ law_predictions: a row a model, part of the step and size
     curve flag on the line of the figure; else a size to predict
 
 named_laws: a row a model and law with a name, fitted to its steps by least squares
-    model count number of the model
-    series text its series
-    unit text unit of sizes
+    = models: model series unit
     law text amdahl, gustafson or usl
     error share root mean square of the errors at sizes left out of the fit
     serial_fraction share± serial fraction of Amdahl's and Gustafson's law
@@ -531,8 +501,7 @@ named_laws: a row a model and law with a name, fitted to its steps by least squa
     peak number size of the largest throughput by the universal law
 
 projections: a row a model and size asked for, predicted from the parts of measured steps
-    model count number of the model
-    series text its series
+    = models: model series
     ranks count ranks
     step_s s± step time with the interval of nine in ten launches; none beyond checked_ranks
     law_s s± the same by the law, with its 95 % interval
@@ -543,8 +512,7 @@ projections: a row a model and size asked for, predicted from the parts of measu
     refusal text reason why nothing is predicted
 
 timeline: a row a span of a typical step of traced launches: what a rank did, from when to when
-    repeat count the launch
-    step count measured step
+    = wait: repeat step
     stages count stages of the pipeline
     length_s s length of the step
     rank count the rank; of very many some, evenly spread
@@ -661,13 +629,18 @@ _CASE = {"case": Column("text", False, "id of the case"), "label": Column("text"
 
 
 def _declared(text: str) -> dict[str, Declaration]:
-    frames = {}
+    frames: dict[str, Declaration] = {}
     for block in text.strip().split("\n\n"):
         (name, meaning), *lines = block.split(": ", 1), *block.splitlines()[1:]
-        columns = {} if lines[0].split()[0] in ("model", "cases") else dict(_CASE)
+        columns = dict(_CASE)
         for line in lines:
             column, unit, of = line.split(maxsplit=2)
-            columns[column] = Column(unit.rstrip("±"), unit.endswith("±"), of)
+            if column == "=":
+                columns |= {each: frames[unit.rstrip(":")].columns[each] for each in of.split()}
+            else:
+                columns[column] = Column(unit.rstrip("±"), unit.endswith("±"), of)
+        if "model" in columns or name == "prediction_score":
+            columns = {each: of for each, of in columns.items() if each not in _CASE}
         frames[name] = Declaration(meaning.splitlines()[0], columns)
     return frames
 

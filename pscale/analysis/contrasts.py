@@ -531,22 +531,19 @@ def tested(pairs: Sequence[tuple[Side, Side]], method: Method, relevant: float) 
     differences = [_difference(method, *pair) for pair in pairs]
     values = [one.p for one, _ in differences if one.p is not None]
     corrected = iter(holm(values))
-    rows = []
-    for (a, _), (one, means) in zip(pairs, differences, strict=True):
-        p = None if one.p is None else next(corrected)
-        detectable = one.detectable_with(len(values))
-        rows.append(
-            {
-                **vars(one),
-                "p_corrected": p,
-                "detectable": detectable,
-                "launches_needed": one.launches_for(relevant, len(values)),
-                "answer": one.judge(p, detectable, relevant),
-                "unlike": means or (),
-                "lacks_pace": means is None and not is_program(a[0].planned.get(a[1], {})),
-            }
-        )
-    return rows
+    return [
+        {
+            **vars(one),
+            "p_corrected": p,
+            "detectable": one.detectable_with(len(values)),
+            "launches_needed": one.launches_for(relevant, len(values)),
+            "answer": one.judge(p, one.detectable_with(len(values)), relevant),
+            "unlike": means or (),
+            "lacks_pace": means is None and not is_program(run.planned.get(case, {})),
+        }
+        for ((run, case, _), _), (one, means) in zip(pairs, differences, strict=True)
+        for p in (None if one.p is None else next(corrected),)
+    ]
 
 
 def _difference(method: Method, a: Side, b: Side) -> tuple[Difference, tuple[str, ...] | None]:
@@ -571,51 +568,46 @@ def compare(a: Run, b: Run, relevant: float = RELEVANT) -> Comparison:
     pairs = {one: other for one, other in named.items() if other is not None}
     backward = {other: one for one, other in pairs.items()}
     both = {one: other for one, other in pairs.items() if one in times[0] and other in times[1]}
-    other_work = {one: _other_work(a, one, b, other) for one, other in both.items()}
-    alike = [(one, both[one]) for one, differing in other_work.items() if not differing]
-    missing = [
-        *(
-            _lacking(one, labels[0][one], "B", reason(b, pairs.get(one)))
-            for one in labels[0]
-            if one in times[0] and one not in both
-        ),
-        *(
-            _lacking(one, labels[1][one], "A", reason(a, backward.get(one)))
-            for one in labels[1]
-            if one in times[1] and one not in both.values()
-        ),
-        *(
-            _lacking(
-                both[one], labels[1][both[one]], "both", f"a step does different work: {', '.join(what)}"
-            )
-            for one, what in other_work.items()
-            if what
-        ),
-    ]
+    other_work = {one: ", ".join(_other_work(a, one, b, other)) for one, other in both.items()}
+    here = [one for one in labels[0] if one in times[0] and one not in both]
+    there = [other for other in labels[1] if other in times[1] and other not in both.values()]
+    differing = {both[one]: f"a step does different work: {what}" for one, what in other_work.items() if what}
+    alike = [(one, other) for one, other in both.items() if not other_work[one]]
     begun = [run.cases["started_unix_s"].min() for run in (a, b)]
-    sides = [((a, one, times[0][one]), (b, other, times[1][other])) for one, other in alike]
     return Comparison(
         a=_name_of(a),
         b=_name_of(b),
         relevant=relevant,
-        compared=[
-            row(
-                "compared",
-                **each,
-                case=one,
-                label=labels[0][one],
-                matched_by="id" if one == other else "label",
-            )
-            for each, (one, other) in zip(tested(sides, difference, relevant), alike, strict=True)
+        compared=_compared((a, b), times, alike, [labels[0][one] for one, _ in alike], relevant),
+        missing=[
+            *(_lacking(one, labels[0], "B", reason(b, pairs.get(one))) for one in here),
+            *(_lacking(other, labels[1], "A", reason(a, backward.get(other))) for other in there),
+            *(_lacking(other, labels[1], "both", why) for other, why in differing.items()),
         ],
-        missing=missing,
         changes=changes(a, b, both.items()),
         apart_s=abs(begun[1] - begun[0]),
     )
 
 
-def _lacking(case: str, label: str, run: str, why: str) -> Row:
-    return row("missing", case=case, label=label, run=run, reason=why)
+def _compared(
+    runs: tuple[Run, Run],
+    times: Sequence[Times],
+    pairs: Sequence[tuple[str, str]],
+    labels: Sequence[str],
+    relevant: float,
+) -> list[Row]:
+    """Return the rows of pairs that are tested at once, of one run in pairs of rounds."""
+    (a, b), (ours, theirs), alone = runs, times, runs[0] is runs[1]
+    sides = [((a, x, ours[x]), (b, y, theirs[y])) for x, y in pairs]
+    rows = zip(tested(sides, paired if alone else difference, relevant), pairs, labels, strict=True)
+    how = "size" if alone else "id", "size" if alone else "label"
+    return [
+        row("compared", **each, case=x, label=label, matched_by=how[x != y]) for each, (x, y), label in rows
+    ]
+
+
+def _lacking(case: str, labels: Mapping[str, str], run: str, why: str) -> Row:
+    return row("missing", case=case, label=labels[case], run=run, reason=why)
 
 
 def _other_work(a: Run, one: str, b: Run, other: str) -> list[str]:
@@ -681,32 +673,21 @@ def variants(run: Run, relevant: float = RELEVANT) -> Comparison:
     a, b = _names(run, pairs)
     both = [(one, other) for other, one in pairs.items() if one in times and other in times]
     alone = (case for case in run.planned if case not in pairs and case not in pairs.values())
-    sides = [((run, one, times[one]), (run, other, times[other])) for one, other in both]
+    sides = ((side, case) for other, one in pairs.items() for side, case in (("A", one), ("B", other)))
     return Comparison(
         a=f"{_name_of(run)}: {a or 'the first case of each size and work'}",
         b=f"{_name_of(run)}: {b}",
         relevant=relevant,
-        compared=[
-            row(
-                "compared",
-                **each,
-                case=one,
-                label=labels[other] if a else f"{labels[other]} against {labels[one]}",
-                matched_by="size",
-            )
-            for each, (one, other) in zip(tested(sides, paired, relevant), both, strict=True)
-        ],
+        compared=_compared(
+            (run, run),
+            (times, times),
+            both,
+            [labels[other] if a else f"{labels[other]} against {labels[one]}" for one, other in both],
+            relevant,
+        ),
         missing=[
-            *(
-                _lacking(case, labels[case], "A", "no other case of its ranks, threads and work")
-                for case in alone
-            ),
-            *(
-                _lacking(case, labels[case], side, reason(run, case))
-                for other, one in pairs.items()
-                for side, case in (("A", one), ("B", other))
-                if case not in times
-            ),
+            *(_lacking(case, labels, "A", "no other case of its ranks, threads and work") for case in alone),
+            *(_lacking(case, labels, side, reason(run, case)) for side, case in sides if case not in times),
         ],
         changes=changes(run, run, both),
         apart_s=None,
