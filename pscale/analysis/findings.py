@@ -36,6 +36,7 @@ from pscale.errors import clean
 from pscale.simulator.network import Network
 
 FORMAT = 3
+Texts = tuple[tuple[str, str], ...]
 
 
 class _Frame(cached_property[pd.DataFrame]):
@@ -90,8 +91,7 @@ class Findings:
             if not isinstance(findings[name], pd.DataFrame):
                 findings[name] = frame(name, [row._asdict() for row in findings[name]], self.labels)
         other = object.__new__(Findings)
-        kept = {name: value for name, value in self.__dict__.items() if name != "_series"}
-        other.__dict__ = {**kept, "_rows": {}, "_of_case": {}, **findings}
+        other.__dict__ = {**self.__dict__, "_rows": {}, "_of_case": {}, **findings}
         return other
 
     def rows(self, name: str) -> list[Row]:
@@ -110,20 +110,12 @@ class Findings:
         """Return the rows of a frame by the case that they are about."""
         return by_case(self.rows(name))
 
-    @cached_property
-    def run(self) -> str:
-        """Its name."""
-        return self.source.name
-
-    @cached_property
-    def path(self) -> str:
-        """Its folder."""
-        return str(self.source.path)
-
-    @cached_property
-    def suite(self) -> str:
-        """The name of its suite."""
-        return str(self.source.suite.get("name", ""))
+    run: cached_property[str] = cached_property(lambda of: of.source.name)  # its name
+    path: cached_property[str] = cached_property(lambda of: str(of.source.path))  # its folder
+    suite: cached_property[str] = cached_property(lambda of: str(of.source.suite.get("name", "")))
+    given: cached_property[str] = cached_property(
+        lambda of: str(of.source.suite.get("given") or "")
+    )  # its file
 
     @cached_property
     def title(self) -> str:
@@ -131,35 +123,19 @@ class Findings:
         title = str(self.source.suite.get("title") or self.suite)
         return f"{title} (with injected delays)" if any(row.injected for row in self._points) else title
 
-    @cached_property
-    def scaling(self) -> str:
-        """What the suite scales: strong, weak or throughput."""
-        return str(self.source.suite.get("scaling", ""))
-
-    @cached_property
-    def machine(self) -> tuple[tuple[str, str], ...]:
-        """The machine it ran on: names and values."""
-        return settings.machine(self._whole)
-
-    @cached_property
-    def launches(self) -> int:
-        """How many launches have ended."""
-        return len(self._whole.cases)
-
-    @cached_property
-    def pending(self) -> int:
-        """How many launches are planned and have no row."""
-        return self._whole.pending.total()
-
-    @cached_property
-    def unsuccessful(self) -> int:
-        """How many launches failed or are invalid."""
-        return int((~self._whole.cases["status"].isin((*scaling.FINE, *UNCOUNTED))).sum())
-
-    @cached_property
-    def provenance(self) -> tuple[tuple[str, str], ...]:
-        """All that is known of what made the run: dotted names and values."""
-        return tuple(settings.environment(self._whole).items())
+    # What the suite scales: strong, weak or throughput.
+    scaling: cached_property[str] = cached_property(lambda of: str(of.source.suite.get("scaling", "")))
+    # The machine it ran on, and all that is known of what made it: names and values.
+    machine: cached_property[Texts] = cached_property(lambda of: settings.machine(of._whole))
+    provenance: cached_property[Texts] = cached_property(
+        lambda of: tuple(settings.environment(of._whole).items())
+    )
+    # Launches that ended, that are planned and have no row, and that failed or are invalid.
+    launches: cached_property[int] = cached_property(lambda of: len(of._whole.cases))
+    pending: cached_property[int] = cached_property(lambda of: of._whole.pending.total())
+    unsuccessful: cached_property[int] = cached_property(
+        lambda of: int((~of._whole.cases["status"].isin((*scaling.FINE, *UNCOUNTED))).sum())
+    )
 
     @cached_property
     def program(self) -> str:
@@ -167,11 +143,6 @@ class Findings:
         workloads = (planned.get("workload") or {} for planned in self.source.planned.values())
         commands = [*dict.fromkeys(filter(None, (each.get("command") for each in workloads)))]
         return str(self.source.suite["name"]) if commands == [IMPORTED] else ", ".join(commands)
-
-    @cached_property
-    def given(self) -> str:
-        """The suite's file."""
-        return str(self.source.suite.get("given") or "")
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
@@ -242,8 +213,10 @@ class Findings:
         demand = {"metric": "efficiency", "at_least": asked.target}
         entries, disturbed = [demand] if points else [], self.of_case("interference")
         answers = expect.expectations(run, points, {}, self._round_s, interference=disturbed, entries=entries)
-        costs = {row["case"]: row for row in scaling.costs(points)}
-        judged = {row.case: row for row in answers}
+        costs, judged = (
+            {row["case"]: row for row in scaling.costs(points)},
+            {row.case: row for row in answers},
+        )
         return contrasts.evidence(run, sizes, self._times, costs, judged=judged, asked=asked)
 
     loss_scaling = _Frame(lambda of: scaling.loss_scaling(of.source))
@@ -323,9 +296,7 @@ class Findings:
     @property
     def series(self) -> dict[str, list[Row]]:
         """The cases of every series, smallest first."""
-        return self._series
-
-    _series = cached_property(lambda of: scaling.by_series(of._points))
+        return scaling.by_series(self._points)
 
     @property
     def side_by_side(self) -> bool:
