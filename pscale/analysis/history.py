@@ -53,8 +53,7 @@ class Level(NamedTuple):
         return self.stop - self.start
 
 
-@dataclass(frozen=True, kw_only=True)
-class CaseHistory:
+class CaseHistory(NamedTuple):
     """A row of `histories`, and those of `level_changes` and `counter_changes` of the case."""
 
     row: Row
@@ -120,14 +119,7 @@ def case_history(entries: Sequence[Entry], accepted: Acceptance | None, relevant
     levels = _levels(series.values, places)
     runs = [entry.run for entry in entries]
     first = runs.index(accepted.accepted) if accepted is not None and accepted.accepted in runs else None
-    single = [bool(entry.paces) or len(entry.steps) < 2 for entry in entries]  # no standard error of a mean
-    errors = np.array(
-        [
-            0.0 if alone else float(np.std(entry.steps, ddof=1)) / math.sqrt(len(entry.steps))
-            for alone, entry in zip(single, entries, strict=True)
-        ]
-    )
-    judged = _Judged(levels, noise, first, errors)
+    judged = _Judged(levels, noise, first, np.array([*map(_error, entries)]))
     newest, named = levels[-1], {"case": entries[-1].case, "label": entries[-1].label}
     changes = [
         row(
@@ -158,6 +150,13 @@ def case_history(entries: Sequence[Entry], accepted: Acceptance | None, relevant
         **_answer(judged, series.values, relevant),
     )
     return CaseHistory(row=history, changes=changes, counters=counters)
+
+
+def _error(entry: Entry) -> float:
+    """Return the standard error of the mean of a run's launches; 0 where there is none."""
+    if entry.paces or len(entry.steps) < 2:
+        return 0.0
+    return float(np.std(entry.steps, ddof=1)) / math.sqrt(len(entry.steps))
 
 
 def _at_one_pace(entries: Sequence[Entry], causes: Causes) -> Series:
@@ -307,16 +306,10 @@ def _grown(entries: Sequence[Entry]) -> dict[str, Any]:
     newest = entries[-1].counters
     least = {name: min(counters.get(name, value) for counters in every) for name, value in newest.items()}
     grown = [name for name, value in newest.items() if value > least[name]]
-    return (
-        {
-            "counter": name,
-            "counter_before": least[name],
-            "counter_after": newest[name],
-            "counters_more": len(grown) - 1,
-        }
-        if (name := next(iter(grown), ""))
-        else {}
-    )
+    if not grown:
+        return {}
+    ends = {"counter_before": least[grown[0]], "counter_after": newest[grown[0]]}
+    return {"counter": grown[0], **ends, "counters_more": len(grown) - 1}
 
 
 def _answer(judged: _Judged, values: Vector, relevant: float) -> dict[str, Any]:
@@ -363,20 +356,18 @@ def _counter_changes(entries: Sequence[Entry], causes: Causes) -> Iterator[Row]:
 
 def _parts(entries: Sequence[Entry], before: Level, after: Level) -> str:
     """Return the two parts of a step that changed most, by phase and kind."""
-    sides = [
-        entries[max(before.start, before.stop - _BESIDE) : before.stop],
-        entries[after.start : after.start + _BESIDE],
-    ]
-    means = [
-        {name: float(np.mean([entry.times_s.get(name, 0.0) for entry in side])) for name in side[0].times_s}
-        for side in sides
-    ]
-    apart = {name: means[1].get(name, 0.0) - means[0].get(name, 0.0) for name in {**means[0], **means[1]}}
-    largest = sorted(apart, key=lambda name: -abs(apart[name]))[:2]
-    total = max((abs(value) for value in apart.values()), default=0.0)
-    named = [name for name in largest if abs(apart[name]) > total / 4]
+    one, other = (
+        pd.DataFrame([entry.times_s for entry in side])[[*side[0].times_s]].fillna(0.0).mean()
+        for side in (
+            entries[max(before.start, before.stop - _BESIDE) : before.stop],
+            entries[after.start : after.start + _BESIDE],
+        )
+    )
+    apart = other.sub(one, fill_value=0.0)
+    largest = apart.loc[apart.abs().sort_values(ascending=False, kind="stable").index[:2]]
+    named = largest[largest.abs() > apart.abs().max() / 4]
     return ", ".join(
-        f"{name} {'+' if apart[name] > 0 else '−'}{duration_3(abs(apart[name]))}" for name in named
+        f"{name} {'+' if value > 0 else '−'}{duration_3(abs(value))}" for name, value in named.items()
     )
 
 

@@ -200,7 +200,7 @@ def _fitted(
         bootstrap = Bootstrap(own, choice, seed if whole else (*seed, *part.encode()))
         sizes = np.concatenate([ahead, line]) if whole else ahead
         expected_s = choice.at(sizes)[0] if whole else expected_s
-        yield "laws", {"part": part, **_law(own, choice)}
+        yield "laws", {"part": part, "law": choice.law().name(model["scaling"]), **_law(own, choice)}
         times = bootstrap.at(space, choice, sizes, expected_s[: len(sizes)])
         for place, (size, time_s) in enumerate(zip(sizes.tolist(), times, strict=True)):
             beyond = size > REACH * largest * (1 + 1e-9)
@@ -256,7 +256,6 @@ def _law(observed: Observed, choice: Choice) -> Record:
     seconds = choice.coefficients[0, : len(law.terms)].tolist()
     forms = [term.text for term in law.terms]
     return {
-        "law": law.kind,
         "formula": " + ".join(form.format(duration_3(s)) for form, s in zip(forms, seconds, strict=True)),
         "terms": forms,
         "coefficients_s": seconds,
@@ -412,11 +411,17 @@ class Term(NamedTuple):
 
 
 class Law(NamedTuple):
-    """A sum of terms; `kind` is the name of such sums: amdahl, gustafson, usl, or pmnf for all others."""
+    """A sum of terms; its name follows from these."""
 
-    kind: str
     terms: tuple[Term, ...]
     serial_fraction: float | None = None  # of Gustafson's, where it is part of the term
+
+    def name(self, scaling: str) -> str:
+        """Return amdahl, gustafson, usl, or pmnf for sums without a name."""
+        if self.serial_fraction is not None:
+            return "gustafson"
+        named = _NAMED.get(scaling, {}).items()
+        return next((name for name, terms in named if {*terms} == {*self.terms} and len(terms) > 1), "pmnf")
 
     @property
     def parameters(self) -> int:
@@ -445,23 +450,14 @@ _NAMED = {  # by scaling: the terms of laws with a name, the one that all of the
 def laws(scaling: str) -> tuple[Law, ...]:
     """Return every law for strong or weak scaling, or else for any number, the plainest first."""
     ring = (SHARED, OTHERS) if scaling in _NAMED else ()
-    found = [
-        law
-        for count in range(_MOST_TERMS)
-        for chosen in combinations((INVERSE, *ring, *_powers()), count)
-        for law in _with_constant(chosen, scaling)
+    every = (INVERSE, *ring, *_powers())
+    sums: list[tuple[Term, ...]] = [
+        each for count in range(_MOST_TERMS) for each in combinations(every, count)
     ]
-    if scaling in _NAMED:
-        found.append(Law("usl", _NAMED[scaling]["usl"]))
+    same = {CONSTANT, SHARED, INVERSE}  # three terms for two shapes
+    sums = [terms for chosen in sums for terms in (chosen, (CONSTANT, *chosen)) if terms and {*terms} != same]
+    found = [*map(Law, sums), *([Law(_NAMED[scaling]["usl"])] if scaling in _NAMED else [])]
     return tuple(sorted([*found, *(_gustafson() * (scaling == "weak"))], key=lambda law: law.complexity))
-
-
-def _with_constant(chosen: tuple[Term, ...], scaling: str) -> Iterator[Law]:
-    if chosen:
-        yield Law("pmnf", chosen)
-    amdahl = scaling == "strong" and chosen == (INVERSE,)
-    if set(chosen) != {SHARED, INVERSE}:  # with a constant, three terms for two shapes
-        yield Law("amdahl" if amdahl else "pmnf", (CONSTANT, *chosen))
 
 
 @cache
@@ -471,7 +467,7 @@ def _gustafson() -> tuple[Law, ...]:
     def term(s: float) -> Term:
         return Term(f"{{}}/({1 - s:.3g} + {s:.3g}/p)", lambda size: 1 / (1 - s + s / size), 1)
 
-    return tuple(Law("gustafson", (term(s),), s) for s in map(float, _SERIAL_FRACTIONS))
+    return tuple(Law((term(s),), s) for s in map(float, _SERIAL_FRACTIONS))
 
 
 def _powers() -> Iterator[Term]:
@@ -708,7 +704,7 @@ def named_laws(scaling: str, observed: Observed, draws: Vector) -> Iterator[dict
     """
     for kind, terms in _NAMED.get(scaling, {}).items():
         some = chain.from_iterable(combinations(terms[1:], count) for count in range(len(terms)))
-        nested = [*(Law(kind, (terms[0], *each)) for each in some), *(_gustafson() * (kind == "gustafson"))]
+        nested = [*(Law((terms[0], *each)) for each in some), *(_gustafson() * (kind == "gustafson"))]
         space = Space(nested, observed.sizes, observed.scale, spare=1)
         choice, drawn = (fit(space, times, least_squares) for times in (observed.times[None], draws))
         many = _numbers(kind, terms, drawn)
