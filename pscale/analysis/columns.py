@@ -373,13 +373,7 @@ crossings: a row a variant and value of a swept number, beside the first variant
     variant text other words of the labels of the variant
     reference_case text id of the case of the reference
     value number value of the number
-    reference_step_s s± step time of the reference
-    step_s s± step time of the variant
-    ratio ratio± step time over that of the reference
-    rounds count rounds in which both were launched
-    p number chance of such a difference between equals, corrected for the number of values
-    answer text faster, slower, equal or undecided: the variant
-    rounds_needed count rounds that see a difference of 5 % 8 times in 10
+    = compared: a_s b_s ratio a_launches p_corrected answer launches_needed
     turns_after number the last decided value before, if for the other variant: a crossover is between
 
 choices: a row a case of those that differ in one choice alone, beside the reference; of a rank and step
@@ -532,15 +526,15 @@ what_if: a row a case and network on which its traced launches were replayed; me
 _OF_RUNS = """
 compared: a row a case of two runs, or of two variants of one, B beside A
     matched_by text id: the same work; label: the same name, though something differs; size: in one run
-    a_s s± step time in A
-    b_s s± step time in B
+    a_s s± step time of A, the reference
+    b_s s± step time of B
     a_launches count launches of A that are compared
     b_launches count launches of B that are compared
     ratio ratio± B over A
     effect number Cliff's delta: share of pairs of launches in which B is slower, less faster
     test text the test
     p number chance of such a difference between equals
-    p_corrected number the same, corrected for the number of cases
+    p_corrected number chance of such a difference between equals, corrected for the number of tests
     detectable change difference that would have been seen 8 times in 10
     launches_needed count launches of each that see the least relevant difference 8 times in 10
     answer text faster, slower, equal or undecided: B
@@ -628,7 +622,7 @@ UNITS = {  # of a column: what its numbers are
 _CASE = {"case": Column("text", False, "id of the case"), "label": Column("text", False, "label of the case")}
 
 
-def _declared(text: str) -> dict[str, Declaration]:
+def _declared(text: str, others: Mapping[str, Declaration]) -> dict[str, Declaration]:
     frames: dict[str, Declaration] = {}
     for block in text.strip().split("\n\n"):
         (name, meaning), *lines = block.split(": ", 1), *block.splitlines()[1:]
@@ -636,7 +630,7 @@ def _declared(text: str) -> dict[str, Declaration]:
         for line in lines:
             column, unit, of = line.split(maxsplit=2)
             if column == "=":
-                columns |= {each: frames[unit.rstrip(":")].columns[each] for each in of.split()}
+                columns |= {each: {**others, **frames}[unit.rstrip(":")].columns[each] for each in of.split()}
             else:
                 columns[column] = Column(unit.rstrip("±"), unit.endswith("±"), of)
         if "model" in columns or name == "prediction_score":
@@ -645,8 +639,9 @@ def _declared(text: str) -> dict[str, Declaration]:
     return frames
 
 
-FRAMES = _declared(_DECLARATIONS)
-TABLES = FRAMES | _declared(_OF_RUNS)  # with those of comparisons of runs
+_OTHERS = _declared(_OF_RUNS, {})
+FRAMES = _declared(_DECLARATIONS, _OTHERS)
+TABLES = FRAMES | _OTHERS  # with those of comparisons of runs
 _RANKED = {  # whose rows have an order of their own
     *("expectations", "verdicts", "ranking", "crossings"),
     *("choices", "saved", "time_to_loss"),

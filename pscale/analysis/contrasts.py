@@ -845,23 +845,14 @@ def _crossing(
     before: tuple[str, float] | None = None  # the last answer that is decided, and its value
     for value, (one, other), result in zip(shared, pairs, results, strict=True):
         turns = decided(result["answer"]) and before is not None and before[0] != result["answer"]
-        yield {
-            "case": other,
+        about = {
             "field": name,
             "common": reference.common,
             "reference": reference.name,
             "variant": variant.name,
-            "reference_case": one,
-            "value": value,
-            "reference_step_s": result["a_s"],
-            "step_s": result["b_s"],
-            "ratio": result["ratio"],
-            "rounds": result["a_launches"],
-            "p": result["p_corrected"],
-            "answer": result["answer"],
-            "rounds_needed": result["launches_needed"],
-            "turns_after": before[1] if turns and before else None,
         }
+        cases = {"case": other, "reference_case": one, "value": value}
+        yield {**result, **about, **cases, "turns_after": before[1] if turns and before else None}
         if decided(result["answer"]):
             before = result["answer"], value
 

@@ -775,9 +775,9 @@ def _undecided(rows: Sequence[Row]) -> str:
     if all(row.answer == "equal" for row in rows):
         both = f"{first.reference} and {first.variant}"
         return f"{both} differ by less than {RELEVANT:.0%} at every {_noun(first.field)} measured, {every}."
-    needed = max(row.rounds_needed or MOST_ROUNDS + 1 for row in rows)
+    needed = max(row.launches_needed or MOST_ROUNDS + 1 for row in rows)
     advice = f"about {needed} rounds would detect a difference of {RELEVANT:.0%}"
-    if all(row.p is None for row in rows):
+    if all(row.p_corrected is None for row in rows):
         advice = "one round shows no variation between launches, so measure more rounds"
     elif needed > MOST_ROUNDS:
         advice = "launches vary too much to tell, so stop other processes"

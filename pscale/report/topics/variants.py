@@ -147,11 +147,12 @@ def crossings(findings: Findings) -> Iterator[Table]:
         columns: Columns = (
             Column(get="variant", fold=True),
             Column(field, get="value"),
-            Column(f"{named}, step", text.duration, get="reference_step_s"),
-            Column("step", text.duration, get="step_s"),
+            Column(f"{named}, step", text.duration, get="a_s"),
+            Column("step", text.duration, get="b_s"),
             *("ratio", Column(get="ratio", interval=True)),
-            *(Column(get=name, wide=True) for name in ("rounds", "rounds_needed")),
-            Column("p", text.number_2, wide=True, get="p"),
+            Column("rounds", get="a_launches", wide=True),
+            Column("rounds needed", get="launches_needed", wide=True),
+            Column("p", text.number_2, wide=True, get="p_corrected"),
             Column("faster", fold=True, get=_faster),
         )
         yield from listed(
