@@ -200,10 +200,6 @@ def headlined(findings):
     return crossing("", findings.rows("crossings")).text
 
 
-def text_of(folder, points, repeats=8):
-    return headlined(summary_with(folder, points, repeats))
-
-
 def test_a_turn_lies_between_values_decided_for_either_and_the_sentence_leads_with_it(turning):
     rows = turning.rows("crossings")
     assert {(row.field, row.reference, row.variant) for row in rows} == {("train.batch", "tp 2", "dp 2")}
@@ -231,44 +227,42 @@ def test_values_whose_interval_allows_either_are_undecided_and_lie_inside_the_tu
     assert [row.answer for row in rows] == ["slower", "undecided", "undecided", "faster"]
 
 
-def test_without_a_turn_the_faster_is_named_with_the_range_that_was_measured(tmp_path):
-    said = text_of(tmp_path, cases(1.2, 1.3, 1.4, 1.5))
-    assert said.startswith("tp 2 is faster at every batch measured, 2 to 16. dp 2 takes 1.")
-
-
-def test_where_some_values_are_undecided_no_turn_was_found(tmp_path):
-    said = text_of(tmp_path, cases(1.8, 1.7, 1.0, 1.0, launch_noise=0.06))
-    assert said.startswith("No crossover: tp 2 is faster at batch 2 and 4, undecided at batch 8 and 16.")
+EITHER = "Undecided at every batch measured, 2 to 16: either may be faster; "
 
 
 @pytest.mark.parametrize(
-    ("repeats", "noise", "advice"),
+    ("ratios", "repeats", "noise", "said"),
     [
-        (1, 0.01, "one round shows no variation between launches, so measure more rounds"),
-        (4, 0.20, "launches vary too much to tell, so stop other processes"),
+        (
+            (1.2, 1.3, 1.4, 1.5),
+            8,
+            0.01,
+            r"tp 2 is faster at every batch measured, 2 to 16\. dp 2 takes 1\..*",
+        ),
+        (
+            (1.8, 1.7, 1.0, 1.0),
+            *(8, 0.06, r"No crossover: tp 2 is faster at batch 2 and 4, undecided at batch 8 and 16\..*"),
+        ),
+        (
+            (1.1, 1.0, 1.0, 0.9),
+            *(1, 0.01, f"{EITHER}one round shows no variation between launches, so measure more rounds."),
+        ),
+        (
+            (1.1, 1.0, 1.0, 0.9),
+            *(4, 0.20, f"{EITHER}launches vary too much to tell, so stop other processes."),
+        ),
+        (
+            (1.01, 1.0, 1.0, 0.99),
+            *(5, 0.03, rf"{EITHER}about \d+ rounds would detect a difference of 5%\."),
+        ),
+        ((1, 1, 1, 1), 8, 0.002, "tp 2 and dp 2 differ by less than 5% at every batch measured, 2 to 16."),
+        ((1.3, 0.7, 0.7, 1.3), 8, 0.01, "Crossover between batch 2 and 4, batch 8 and 16: tp 2 is faster .*"),
     ],
+    ids=["no turn", "partly undecided", "one launch", "noisy", "more rounds", "equal", "two turns"],
 )
-def test_one_launch_or_noisy_ones_decide_nothing_and_say_what_would(tmp_path, repeats, noise, advice):
-    said = text_of(tmp_path, cases(1.1, 1.0, 1.0, 0.9, launch_noise=noise), repeats)
-    assert said == f"Undecided at every batch measured, 2 to 16: either may be faster; {advice}."
-
-
-def test_where_some_more_rounds_would_decide_their_number_is_told(tmp_path):
-    said = text_of(tmp_path, cases(1.01, 1.0, 1.0, 0.99, launch_noise=0.03), 5)
-    assert re.search(r"either may be faster; about \d+ rounds would detect a difference of 5%\.$", said)
-
-
-def test_variants_known_to_be_equal_are_said_to_be(tmp_path):
-    said = text_of(tmp_path, cases(1, 1, 1, 1, launch_noise=0.002))
-    assert said == "tp 2 and dp 2 differ by less than 5% at every batch measured, 2 to 16."
-
-
-def test_a_second_turn_is_reported_too(tmp_path):
-    rows = summary_with(tmp_path, cases(1.3, 0.7, 0.7, 1.3)).rows("crossings")
-    assert crossovers(rows) == [(2, 4), (8, 16)]
-    assert crossing("", rows).text.startswith(
-        "Crossover between batch 2 and 4, batch 8 and 16: tp 2 is faster at batch 2, "
-    )
+def test_the_sentence_names_turns_the_faster_or_what_would_decide(tmp_path, ratios, repeats, noise, said):
+    found = summary_with(tmp_path, cases(*ratios, launch_noise=noise), repeats)
+    assert re.fullmatch(said, headlined(found))
 
 
 def test_drift_from_round_to_round_hides_nothing_as_launches_are_compared_in_pairs(tmp_path):
