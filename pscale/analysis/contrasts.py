@@ -572,13 +572,13 @@ def compare(a: Run, b: Run, relevant: float = RELEVANT) -> Comparison:
     here = [one for one in labels[0] if one in times[0] and one not in both]
     there = [other for other in labels[1] if other in times[1] and other not in both.values()]
     differing = {both[one]: f"a step does different work: {what}" for one, what in other_work.items() if what}
-    alike = [(one, other) for one, other in both.items() if not other_work[one]]
+    alike = [(one, other, labels[0][one]) for one, other in both.items() if not other_work[one]]
     begun = [run.cases["started_unix_s"].min() for run in (a, b)]
     return Comparison(
         a=_name_of(a),
         b=_name_of(b),
         relevant=relevant,
-        compared=_compared((a, b), times, alike, [labels[0][one] for one, _ in alike], relevant),
+        compared=_compared((a, b), times, alike, relevant, difference),
         missing=[
             *(_lacking(one, labels[0], "B", reason(b, pairs.get(one))) for one in here),
             *(_lacking(other, labels[1], "A", reason(a, backward.get(other))) for other in there),
@@ -592,17 +592,17 @@ def compare(a: Run, b: Run, relevant: float = RELEVANT) -> Comparison:
 def _compared(
     runs: tuple[Run, Run],
     times: Sequence[Times],
-    pairs: Sequence[tuple[str, str]],
-    labels: Sequence[str],
+    pairs: Sequence[tuple[str, str, str]],
     relevant: float,
+    method: Method,
 ) -> list[Row]:
-    """Return the rows of pairs that are tested at once, of one run in pairs of rounds."""
-    (a, b), (ours, theirs), alone = runs, times, runs[0] is runs[1]
-    sides = [((a, x, ours[x]), (b, y, theirs[y])) for x, y in pairs]
-    rows = zip(tested(sides, paired if alone else difference, relevant), pairs, labels, strict=True)
+    """Return the rows of pairs that are tested at once: a case of A, one of B, and their label."""
+    (a, b), (ours, theirs), alone = runs, times, method is paired
+    sides = [((a, x, ours[x]), (b, y, theirs[y])) for x, y, _ in pairs]
+    rows = zip(tested(sides, method, relevant), pairs, strict=True)
     how = "size" if alone else "id", "size" if alone else "label"
     return [
-        row("compared", **each, case=x, label=label, matched_by=how[x != y]) for each, (x, y), label in rows
+        row("compared", **each, case=x, label=label, matched_by=how[x != y]) for each, (x, y, label) in rows
     ]
 
 
@@ -671,25 +671,23 @@ def variants(run: Run, relevant: float = RELEVANT) -> Comparison:
     times, labels = scaling.step_samples(run), labels_of(run)
     pairs = _pairs_of_variants(run, times)
     a, b = _names(run, pairs)
-    both = [(one, other) for other, one in pairs.items() if one in times and other in times]
+    both = [
+        (one, other, labels[other] if a else f"{labels[other]} against {labels[one]}")
+        for other, one in pairs.items()
+        if one in times and other in times
+    ]
     alone = (case for case in run.planned if case not in pairs and case not in pairs.values())
     sides = ((side, case) for other, one in pairs.items() for side, case in (("A", one), ("B", other)))
     return Comparison(
         a=f"{_name_of(run)}: {a or 'the first case of each size and work'}",
         b=f"{_name_of(run)}: {b}",
         relevant=relevant,
-        compared=_compared(
-            (run, run),
-            (times, times),
-            both,
-            [labels[other] if a else f"{labels[other]} against {labels[one]}" for one, other in both],
-            relevant,
-        ),
+        compared=_compared((run, run), (times, times), both, relevant, paired),
         missing=[
             *(_lacking(case, labels, "A", "no other case of its ranks, threads and work") for case in alone),
             *(_lacking(case, labels, side, reason(run, case)) for side, case in sides if case not in times),
         ],
-        changes=changes(run, run, both),
+        changes=changes(run, run, (pair[:2] for pair in both)),
         apart_s=None,
     )
 

@@ -45,7 +45,7 @@ def test_plans_of_the_same_work_are_ranked_by_step_time_and_equal_ones_share_a_p
     places = ranked.rows("ranking")
     assert [place.name for place in places][2:] == ["slow", "stages"]
     first, second, third, fourth = places
-    assert {first.plan, second.name} == {"first", "as fast"}
+    assert {first.name, second.name} == {"first", "as fast"}
     assert (first.place, second.place, third.place, fourth.place) == (1, 1, 3, 4)
     assert [place.answer for place in places] == ["", "equal", "slower", "slower"]
     assert third.ratio.low < 1.5 < third.ratio.high
