@@ -30,16 +30,16 @@ from pscale.config.case import RECORDED
 from pscale.config.workload import MATCH, ONCE, WALL, WATCH
 from pscale.runs.store import provenance_of
 
-DEVIATION = 0.10  # of the mean
-EXTREME = 0.50  # away from the mean
-HALF_WIDTH = 0.05  # of the value
-RECORDING = 1.02
-UNACCOUNTED = 0.01  # of the wall
-GAIN = 0.02  # of an efficiency above 100 %
-TREND = 0.02  # of the step time, from the first launch to the last
-TREND_P = 0.01
-TREND_LAUNCHES = 4
-REPLICAS = {"float32": 1e-5, "float64": 1e-12}  # relative
+_DEVIATION = 0.10  # of the mean
+_EXTREME = 0.50  # away from the mean
+_HALF_WIDTH = 0.05  # of the value
+_RECORDING = 1.02
+_UNACCOUNTED = 0.01  # of the wall
+_GAIN = 0.02  # of an efficiency above 100 %
+_TREND = 0.02  # of the step time, from the first launch to the last
+_TREND_P = 0.01
+_TREND_LAUNCHES = 4
+_REPLICAS = {"float32": 1e-5, "float64": 1e-12}  # relative
 _LOAD = 1.25  # over the cores that the run has used
 _TRACED = "Events were recorded: `pscale trace` writes those of a launch as a timeline for ui.perfetto.dev."
 _SHOWN = 0.02  # of the median step
@@ -62,7 +62,7 @@ def _is_gain(of: Any) -> bool:
         return False
     normal = NormalDist()
     wider = normal.inv_cdf(1 - 0.025 / of.compared) / normal.inv_cdf(0.975)
-    return bool(known.value * (known.low / known.value) ** wider > 1 + GAIN)
+    return bool(known.value * (known.low / known.value) ** wider > 1 + _GAIN)
 
 
 def _figure(of: Any) -> tuple[str, Any]:
@@ -76,7 +76,7 @@ def _figure(of: Any) -> tuple[str, Any]:
 def _is_vague(of: Any) -> bool:
     figure = _figure(of)[1]
     width = figure.half_width if figure else None
-    return width is not None and width > (of.auto["precision"] if of.auto else HALF_WIDTH)
+    return width is not None and width > (of.auto["precision"] if of.auto else _HALF_WIDTH)
 
 
 def _vague(of: Any) -> str:
@@ -143,7 +143,7 @@ _CASE: tuple[Rule, ...] = (  # of every case that was launched
     ),
     (
         "deviation",
-        lambda of: of.times.deviation >= DEVIATION * of.times.mean > 0,
+        lambda of: of.times.deviation >= _DEVIATION * of.times.mean > 0,
         lambda of: (
             f"Step times vary: standard deviation {of.times.deviation / of.times.mean:.0%} of the mean over "
             f"{of.times.steps} steps. Stop other processes, or increase steps and repeats."
@@ -153,7 +153,7 @@ _CASE: tuple[Rule, ...] = (  # of every case that was launched
         "extreme",
         lambda of: (
             0
-            < EXTREME * of.times.mean
+            < _EXTREME * of.times.mean
             <= max(of.times.slowest - of.times.mean, of.times.mean - of.times.fastest)
         ),
         lambda of: (
@@ -171,10 +171,10 @@ _CASE: tuple[Rule, ...] = (  # of every case that was launched
             + ("Use more steps." if no_training(of.planned) else "Increase `train.warmup` or `train.steps`.")
         ),
     ),
-    ("recording", lambda of: of.launches.recording_ratio > RECORDING, _recording),
+    ("recording", lambda of: of.launches.recording_ratio > _RECORDING, _recording),
     (
         "replicas",
-        lambda of: of.launches.replica_spread > REPLICAS.get(of.launches.dtype, REPLICAS["float32"]),
+        lambda of: of.launches.replica_spread > _REPLICAS.get(of.launches.dtype, _REPLICAS["float32"]),
         "Replicas differ by {of.launches.replica_spread:.1e} (relative) at the end, more than "
         "rounding in {of.launches.dtype} explains: their weights have drifted apart. "
         "Check the MPI library with `reduction: all-reduce`.",
@@ -243,7 +243,7 @@ _RANKS: tuple[Rule, ...] = (  # of cases whose ranks observed their machine
     ),
     (
         "unaccounted",
-        lambda of: of.seen.unaccounted > UNACCOUNTED,
+        lambda of: of.seen.unaccounted > _UNACCOUNTED,
         "{of.seen.unaccounted:.1%} of step time is outside all phases and missing from the breakdown.",
     ),
 )
@@ -419,14 +419,14 @@ def _of_trends(cases: pd.DataFrame) -> dict[str, tuple[float, float]]:
 
 def _trends(tables: Mapping[str, pd.DataFrame]) -> dict[str, tuple[float, float]]:
     """Return slope and p of the tables of start and logarithm of time that chance does not explain."""
-    known = {name: _slope(rows) for name, rows in tables.items() if len(rows) >= TREND_LAUNCHES}
+    known = {name: _slope(rows) for name, rows in tables.items() if len(rows) >= _TREND_LAUNCHES}
     large = {
         name: p_value(level) or 0.0
         for name, level in known.items()
-        if abs(level.value) > max(math.log1p(TREND), student_quantile(level.degrees) * (level.error or 0.0))
+        if abs(level.value) > max(math.log1p(_TREND), student_quantile(level.degrees) * (level.error or 0.0))
     }
     corrected = dict(zip(known, holm([large.get(name, 1.0) for name in known]), strict=True))
-    return {name: (known[name].value, p) for name, p in corrected.items() if p < TREND_P}
+    return {name: (known[name].value, p) for name, p in corrected.items() if p < _TREND_P}
 
 
 def _slope(rows: pd.DataFrame) -> Level:

@@ -115,11 +115,11 @@ def _is_bare(planned: Planned) -> bool:
     return bool(planned.get("model", {}).get("kind") == "collectives")
 
 
-PLANS = Contrast(fields=("scaling", "plan"), members={"train": ("micro_batches",)}, settings=_of_plan)
-SPLITS = Contrast(
+_PLANS = Contrast(fields=("scaling", "plan"), members={"train": ("micro_batches",)}, settings=_of_plan)
+_SPLITS = Contrast(
     fields=("ranks", "threads", "plan"), settings=lambda planned: {"ranks": planned.get("ranks")}
 )
-DELAYS = Contrast(
+_DELAYS = Contrast(
     fields=("inject", "jitter"), settings=lambda planned: {"injected": stored_words(planned)}, plain=("",)
 )
 CHOICES = {
@@ -162,7 +162,7 @@ CHOICES = {
         },
     ),
 }
-LOADING = Contrast(
+_LOADING = Contrast(
     members={"train": ("load_by",)},
     settings=lambda planned: {"load_by": planned.get("train", {}).get("load_by", "read")},
     plain=("read",),
@@ -197,8 +197,8 @@ def ranking(
     """
     spent, stages = by_case(phases), waits_for_stages(calls)
     measured = [point for point in points if point.case in spent]
-    plans = sorted(PLANS.groups(planned, measured, times), key=lambda group: group[0][0].ranks)
-    splits = SPLITS.groups(planned, points, times)
+    plans = sorted(_PLANS.groups(planned, measured, times), key=lambda group: group[0][0].ranks)
+    splits = _SPLITS.groups(planned, points, times)
     for choice, (members, fastest) in (
         *(("plan", each) for each in plans),
         *(("split", each) for each in splits),
@@ -252,7 +252,7 @@ def _losses(
 
 def delay_costs(run: Run, points: Sequence[Row], times: Times) -> Iterator[dict[str, Any]]:
     """Yield the cost of every case with injected delays that was measured without them too."""
-    for members, healthy in DELAYS.groups(run.planned, points, times):
+    for members, healthy in _DELAYS.groups(run.planned, points, times):
         for point in members:
             if healthy is not None and point.injected:
                 relation = _relation(point.case, healthy.case, times)
@@ -365,7 +365,7 @@ def saved(run: Run, points: Iterable[Row]) -> Iterator[dict[str, Any]]:
     }
     plain: dict[str, str] = {}
     points = [*points]
-    for members, reference in LOADING.groups(run.planned, points, times):
+    for members, reference in _LOADING.groups(run.planned, points, times):
         plain |= {point.case: reference.case for point in members if reference is not None}
     for point in points:
         means = of_case[point.case][[*_SAVED]].mean() if point.case in of_case else pd.Series()
@@ -373,7 +373,7 @@ def saved(run: Run, points: Iterable[Row]) -> Iterator[dict[str, Any]]:
             relation = _relation(point.case, plain.get(point.case), times)
             yield {
                 **relation,
-                **LOADING.settings(run.planned[point.case]),
+                **_LOADING.settings(run.planned[point.case]),
                 **{name: None if math.isnan(means[name]) else float(means[name]) for name in _SAVED},
                 "load_s": times[point.case].estimate if point.case in times else None,
                 "load_ratio": relation.get("ratio"),

@@ -516,7 +516,7 @@ Places = NDArray[np.int64]
 
 LEAST = 2  # runs at a level: one alone may be another's fault
 FEWEST = 8  # runs that say anything
-CERTAIN = 0.02  # p-value of a change
+_CERTAIN = 0.02  # p-value of a change
 _CORRELATION = 0.5  # correlation of what runs keep with that of the run before
 _SHARES = (0.0, 0.15, 0.35, 0.6, 0.8, 0.93, 0.99)  # of the variance between runs that has this memory
 _DOUBTS = (0.0, 2.5, 5.0, 6.0, 6.0, 7.2, 9.0)  # logarithms: weight of each share if nothing has changed
@@ -600,7 +600,7 @@ def level_changes_at(series: Series, marks: Sequence[int]) -> list[Change]:
             for place in inside
         ]
         surest = min(judged, key=lambda change: (change.p, -change.evidence))
-        if surest.p > CERTAIN:
+        if surest.p > _CERTAIN:
             break
         found.append(surest)
         inside = [place for place in inside if abs(place - surest.at) >= LEAST]
@@ -623,7 +623,7 @@ def _certain(series: Series, places: list[int], marks: Sequence[int]) -> list[Ch
         known |= {each: _judged(series, *each, marks) for each in around if each not in known}
         found = [known[each] for each in around]
         worst = max(found, key=lambda change: (change.p, -change.evidence))
-        if worst.p <= CERTAIN:
+        if worst.p <= _CERTAIN:
             return found
         places = [place for place in places if place != worst.at]
     return []

@@ -166,7 +166,7 @@ def _curves(bare: Run) -> dict[Any, pd.Series[float]]:
 
 # Recorded steps on other networks
 
-AS_IT_WAS = Network()
+_AS_IT_WAS = Network()
 Rows = dict[str, NDArray[Any]]  # whole numbers
 
 _KINDS = {kind.name.lower(): int(kind) for kind in Kind}
@@ -202,7 +202,7 @@ def what_if(run: Run, networks: Mapping[str, Network]) -> Iterator[dict[str, Any
         launches = [launch_of(rows) for _, rows in of_case.groupby("repeat")]
         measured = [max(int(rows["leave"][-1]) for rows in launch.rows) for launch in launches]
         steps = int(of_case["step"].max()) + 1
-        replayed = [wall_ns(launch, AS_IT_WAS) for launch in launches]
+        replayed = [wall_ns(launch, _AS_IT_WAS) for launch in launches]
         for name, network in networks.items():
             expected = [wall_ns(launch, network) for launch in launches]
             times = (float(np.median(walls)) * 1e-9 / steps for walls in (measured, replayed, expected))

@@ -33,7 +33,7 @@ from pscale.runs.step_time import Vector
 
 REACH = 4  # times the largest size measured: beyond, no interval is given
 MOST_SERIES = 8
-FITTED = ("models", "laws", "law_predictions", "named_laws")  # frames
+_FITTED = ("models", "laws", "law_predictions", "named_laws")  # frames
 _MISFIT = 0.02  # of the step: a law that misses less fits well enough
 _MISFIT_P = 0.01
 _OBVIOUS = 1.5  # times what launches scatter by: no test finds less
@@ -62,12 +62,12 @@ def models(
     asked: Sequence[int] | None,
     sharing: Collection[str],
 ) -> dict[str, list[Record]]:
-    """Return the rows of the frames `FITTED`: of series that compare sizes, then of swept numbers.
+    """Return the rows of the frames `_FITTED`: of series that compare sizes, then of swept numbers.
 
     `phases` is the table of `efficiency.phases`, `asked` are sizes to predict (None: no laws at all), and
     `sharing` the cases whose ranks share cores.
     """
-    found: dict[str, list[Record]] = {name: [] for name in FITTED}
+    found: dict[str, list[Record]] = {name: [] for name in _FITTED}
     room = MOST_SERIES
     every = () if asked is None else chain(_series(points, asked, sharing), _curves(run, points))
     for model, measured in every:
@@ -97,8 +97,8 @@ def _series(points: Sequence[Row], asked: Sequence[int], sharing: Collection[str
         alike = len(threads) == 1
         sizes = [point.ranks if alike else point.cores for point in measured]
         distinct, refusal = len(set(sizes)), ""
-        if distinct < FEWEST_SIZES:
-            refusal = f"{plural(distinct, 'size')} measured; a law needs at least {FEWEST_SIZES}"
+        if distinct < _FEWEST_SIZES:
+            refusal = f"{plural(distinct, 'size')} measured; a law needs at least {_FEWEST_SIZES}"
         elif distinct < len(sizes):
             refusal = "several cases have the same size, so time depends on more than size"
         elif any(point.case in sharing for point in measured):
@@ -128,7 +128,7 @@ def _curves(run: Run, points: Sequence[Row]) -> Iterator[Measured]:
         for members in grouped(measured, lambda point: shared[point.case]).values():  # noqa: B023 - used at once
             by_value = {float(cases[point.case][name]): point for point in members}
             these, values = frozenset(point.case for point in members), sorted(by_value)
-            wide = FEWEST_SIZES <= len(members) == len(by_value)
+            wide = _FEWEST_SIZES <= len(members) == len(by_value)
             if wide and these not in known and values[0] >= 1 and values[-1] <= _LARGEST:
                 known.add(these)
                 yield (
@@ -385,7 +385,7 @@ def machine_of(run: Run) -> tuple[str, str]:
 # As all terms are known, a fit is a projection, and so is what it says of a size left out. A law of which a
 # coefficient would be negative is out: the same law without that term is another of the space.
 
-FEWEST_SIZES = 5
+_FEWEST_SIZES = 5
 DRAWS = 400
 _MOST_TERMS = 3  # the constant and two that depend on the size
 _POWERS = {  # of p, by exponent of log2 p
@@ -436,13 +436,13 @@ class Law(NamedTuple):
 
 _NONE = Term("", np.zeros_like, 0)
 CONSTANT = Term("{}", np.ones_like, 0)
-INVERSE = Term("{}/p", lambda size: 1 / size, 1)
+_INVERSE = Term("{}/p", lambda size: 1 / size, 1)
 SHARED = Term("{}·(1 − 1/p)", lambda size: 1 - 1 / size, 1)
 OTHERS = Term("{}·(p − 1)", lambda size: size - 1, 1)
-PAIRS = Term("{}·p(p − 1)", lambda size: size * (size - 1), 2)
+_PAIRS = Term("{}·p(p − 1)", lambda size: size * (size - 1), 2)
 _NAMED = {  # by scaling: the terms of laws with a name, the one that all of them have first
-    "strong": {"amdahl": (INVERSE, CONSTANT), "usl": (INVERSE, SHARED, OTHERS)},
-    "weak": {"gustafson": (CONSTANT,), "usl": (CONSTANT, OTHERS, PAIRS)},
+    "strong": {"amdahl": (_INVERSE, CONSTANT), "usl": (_INVERSE, SHARED, OTHERS)},
+    "weak": {"gustafson": (CONSTANT,), "usl": (CONSTANT, OTHERS, _PAIRS)},
 }
 
 
@@ -450,11 +450,11 @@ _NAMED = {  # by scaling: the terms of laws with a name, the one that all of the
 def laws(scaling: str) -> tuple[Law, ...]:
     """Return every law for strong or weak scaling, or else for any number, the plainest first."""
     ring = (SHARED, OTHERS) if scaling in _NAMED else ()
-    every = (INVERSE, *ring, *_powers())
+    every = (_INVERSE, *ring, *_powers())
     sums: list[tuple[Term, ...]] = [
         each for count in range(_MOST_TERMS) for each in combinations(every, count)
     ]
-    same = {CONSTANT, SHARED, INVERSE}  # three terms for two shapes
+    same = {CONSTANT, SHARED, _INVERSE}  # three terms for two shapes
     sums = [terms for chosen in sums for terms in (chosen, (CONSTANT, *chosen)) if terms and {*terms} != same]
     found = [*map(Law, sums), *([Law(_NAMED[scaling]["usl"])] if scaling in _NAMED else [])]
     return tuple(sorted([*found, *(_gustafson() * (scaling == "weak"))], key=lambda law: law.complexity))

@@ -26,7 +26,7 @@ _STORED = (  # columns of the rows of steps
     *(kind for kind in _INSIDE if kind != "wait_or_transfer_s"),
 )
 _FEW_STEPS = 20_000  # of all ranks and launches of a case: their rows are read at once
-SLOWEST = 3  # ranks of a case
+_SLOWEST = 3  # ranks of a case
 
 _NOTICED = 0.01  # of the step that the others wait for one rank: less is not worth a word
 _LATE = 0.1  # of the step: by so much a rank is late in a single step
@@ -81,7 +81,7 @@ def slowest_ranks(run: Run, means: pd.DataFrame) -> pd.DataFrame:
     table["excess"] = (table["compute_s"] / typical - 1).fillna(0.0)
     table = table[of_case.transform("size") > 1]
     table = table.sort_values(["case", "compute_s"], ascending=[True, False], kind="stable")
-    return table.groupby("case").head(SLOWEST)
+    return table.groupby("case").head(_SLOWEST)
 
 
 def calls(run: Run) -> pd.DataFrame:
