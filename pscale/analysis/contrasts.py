@@ -19,6 +19,7 @@ import pandas as pd
 from pscale.analysis import scaling
 from pscale.analysis.columns import Row, row
 from pscale.analysis.difference import (
+    RELEVANT,
     Difference,
     at_same_pace,
     difference,
@@ -501,7 +502,6 @@ def _beside(size: Mapping[str, Any], best: Mapping[str, Any], times: Times, fact
 # Launches are brought to the same pace of the machine where both cases compute with the same means, so that a
 # fixed piece of work costs both the same: else a difference in pace may be theirs (`unlike`).
 
-RELEVANT = 0.05
 _OF_A_PLAN = ("plan.", "train.micro_batches")  # numbers in which variants may differ
 _SAME = ("scaling", "model.kind", "data.kind")  # texts in which they may not
 

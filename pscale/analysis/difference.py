@@ -38,6 +38,7 @@ from pscale.runs.step_time import Vector
 ALPHA = 0.05
 POWER = 0.8
 EQUAL = 0.05  # of a step time: where the interval is within, the order does not matter
+RELEVANT = 0.05  # of a step time: the least difference that has to be seen to call two equal
 MOST_ROUNDS = 200  # that are worth advising
 _LEAST = 0.005  # of a step time: less is not slower, however certain
 _FEWEST_RANKED = 7  # launches a side: 3,432 orders of two times seven, so that p can be as small as 0.0006

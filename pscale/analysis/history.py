@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pscale.analysis import scaling
 from pscale.analysis.columns import Row, row
 from pscale.analysis.contrasts import command_of, labels_of, work_of
-from pscale.analysis.difference import Answer, answer_of, slope
+from pscale.analysis.difference import RELEVANT, Answer, answer_of, slope
 from pscale.analysis.frames import KINDS, Run, grouped
 from pscale.analysis.settings import environment, machine
 from pscale.analysis.stats import Estimate, Sample, student_quantile
@@ -29,7 +29,6 @@ from pscale.analysis.text import duration_3
 from pscale.config.metrics import MEMORY_KINDS
 from pscale.runs.history import Acceptance, Entry, History
 
-RELEVANT = 0.05
 _LEAST = 0.01  # a level that is worse by less fails no check
 _SEEN = 4.2  # standard errors of a change that is found 8 times in 10
 _ALONE = 3.5  # standard errors by which one run that lies apart asks for another
@@ -40,7 +39,7 @@ _WILD = 3.0  # deviations beyond which a launch counts no more
 _BESIDE = 8  # runs on either side of a change whose parts of a step are compared
 
 
-class Level(NamedTuple):
+class Segment(NamedTuple):
     """Neighbouring runs at one level: from `start` until before `stop`."""
 
     start: int
@@ -227,9 +226,11 @@ def _runs(steps: Vector, run: Places, counts: Places) -> Series:
     return Series(values=means, variance=variance, degrees=degrees)
 
 
-def _levels(values: Vector, places: Sequence[int]) -> list[Level]:
+def _levels(values: Vector, places: Sequence[int]) -> list[Segment]:
     edges = [0, *places, len(values)]
-    return [Level(start, stop, math.exp(float(values[start:stop].mean()))) for start, stop in pairwise(edges)]
+    return [
+        Segment(start, stop, math.exp(float(values[start:stop].mean()))) for start, stop in pairwise(edges)
+    ]
 
 
 def _differing(one: Entry, other: Entry) -> set[str]:
@@ -270,7 +271,7 @@ class Causes:
 class _Judged:
     """The levels of a case, and which of them is the normal one."""
 
-    def __init__(self, levels: Sequence[Level], noise: Noise | None, accepted: int | None, errors: Vector):
+    def __init__(self, levels: Sequence[Segment], noise: Noise | None, accepted: int | None, errors: Vector):
         self.levels, self.noise, self._errors = levels, noise, errors
         start = next(
             (i for i, level in enumerate(levels) if accepted is not None and accepted < level.stop), 0
@@ -280,7 +281,7 @@ class _Judged:
             if (high := self.ratio(level, self.normal).high) is not None and high < 1:
                 self.before, self.normal = self.normal, level
 
-    def ratio(self, level: Level, other: Level) -> Estimate:
+    def ratio(self, level: Segment, other: Segment) -> Estimate:
         """Return a level over another with its interval."""
         value = level.step_s / other.step_s
         if level is other:
@@ -291,7 +292,7 @@ class _Judged:
         reach = math.exp(student_quantile(self.noise.degrees) * error)
         return Estimate(value=value, low=value / reach, high=value * reach)
 
-    def _error(self, *levels: Level) -> float:
+    def _error(self, *levels: Segment) -> float:
         """Return the standard error of a difference of levels by the launches of their own runs.
 
         Noise that has grown is larger in the newest runs than in all.
@@ -335,7 +336,7 @@ def _answer(judged: _Judged, values: Vector, relevant: float) -> dict[str, Any]:
     }
 
 
-def _lone(newest: Level, values: Vector, noise: Noise, relevant: float) -> float:
+def _lone(newest: Segment, values: Vector, noise: Noise, relevant: float) -> float:
     """Return by how much the newest run alone is slower than its level; 0 where that is not worth a word."""
     before = values[newest.start : -1]
     apart = float(values[-1] - before.mean()) if len(before) else 0.0
@@ -354,7 +355,7 @@ def _counter_changes(entries: Sequence[Entry], causes: Causes) -> Iterator[Row]:
                 yield row("counter_changes", **known, before=before, after=after, cause=causes.at(place))
 
 
-def _parts(entries: Sequence[Entry], before: Level, after: Level) -> str:
+def _parts(entries: Sequence[Entry], before: Segment, after: Segment) -> str:
     """Return the two parts of a step that changed most, by phase and kind."""
     one, other = (
         pd.DataFrame([entry.times_s for entry in side])[[*side[0].times_s]].fillna(0.0).mean()
@@ -547,7 +548,7 @@ class Series:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class LevelChange:
     """The first run at a new level, and the chance that noise alone shows as large a change.
 
     `evidence` is the logarithm of the likelihood ratio, less what it has to be: it holds above 0.
@@ -572,9 +573,9 @@ class Noise:
         return math.sqrt(self.variance * sum(known))
 
 
-def level_changes(series: Series, marks: Sequence[int] = ()) -> list[Change]:
+def level_changes(series: Series, marks: Sequence[int] = ()) -> list[LevelChange]:
     """Return all changes of the level in order; one at `marks` is believed sooner."""
-    known, inside = _tamed(series), _inside(series, marks)
+    known, inside = _despiked(series), _inside(series, marks)
     if len(known.values) < FEWEST:
         return []
     found = _certain(known, _partition(known, inside), inside)
@@ -583,10 +584,10 @@ def level_changes(series: Series, marks: Sequence[int] = ()) -> list[Change]:
     return _certain(known, [*places, *more], inside) or found if more else found
 
 
-def level_changes_at(series: Series, marks: Sequence[int]) -> list[Change]:
+def level_changes_at(series: Series, marks: Sequence[int]) -> list[LevelChange]:
     """Return those of the marks at which the level changes."""
     inside = _inside(series, marks)
-    known, found = _tamed(series), list[Change]()
+    known, found = _despiked(series), list[LevelChange]()
     while inside and len(known.values) >= FEWEST:
         edges = [0, *(change.at for change in found), len(known.values)]
         judged = [
@@ -607,7 +608,7 @@ def level_changes_at(series: Series, marks: Sequence[int]) -> list[Change]:
     return sorted(found, key=lambda change: change.at)
 
 
-def _tamed(series: Series) -> Series:
+def _despiked(series: Series) -> Series:
     return replace(series, values=_without_spikes(series.values))
 
 
@@ -615,9 +616,9 @@ def _inside(series: Series, marks: Sequence[int]) -> list[int]:
     return [mark for mark in marks if LEAST <= mark <= len(series.values) - LEAST]
 
 
-def _certain(series: Series, places: list[int], marks: Sequence[int]) -> list[Change]:
+def _certain(series: Series, places: list[int], marks: Sequence[int]) -> list[LevelChange]:
     """Return the changes that hold beside each other: the least certain is given up until all do."""
-    known: dict[tuple[int, int, int], Change] = {}
+    known: dict[tuple[int, int, int], LevelChange] = {}
     while places:
         around = list(zip([0, *places], places, [*places[1:], len(series.values)], strict=False))
         known |= {each: _judged(series, *each, marks) for each in around if each not in known}
@@ -629,12 +630,12 @@ def _certain(series: Series, places: list[int], marks: Sequence[int]) -> list[Ch
     return []
 
 
-def _judged(series: Series, before: int, at: int, after: int, marks: Sequence[int]) -> Change:
+def _judged(series: Series, before: int, at: int, after: int, marks: Sequence[int]) -> LevelChange:
     """Return a change with its p-value between the changes before and after it."""
     start, stop = max(before, at - _REACH), min(after, at + _REACH)
     part, asked = series.part(start, stop), _asked(series, start, stop, marks)
     evidence = float(_evidence(part, asked)[at - start - LEAST])
-    return Change(
+    return LevelChange(
         at=at, p=_p_value(part, at - start, asked, evidence) if evidence > 0 else 1.0, evidence=evidence
     )
 
@@ -837,7 +838,7 @@ def _shares(part: Series, places: Sequence[int]) -> Vector:
 def estimate_noise(series: Series, places: Sequence[int]) -> Noise:
     """Return the noise of the newest runs about levels that begin at `places`."""
     start = max(0, len(series.values) - 3 * _REACH)
-    part = _tamed(series).part(start, len(series.values))
+    part = _despiked(series).part(start, len(series.values))
     inside = [place - start for place in places if place > start]
     probable, variances = _shares(part, inside), np.array([each for _, each in _fits(part, inside)])
     return Noise(

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pscale.analysis.columns import Row
-from pscale.analysis.contrasts import RELEVANT, Comparison, variants
+from pscale.analysis.contrasts import Comparison, variants
 from pscale.analysis.contrasts import compare as compare_runs
+from pscale.analysis.difference import RELEVANT
 from pscale.analysis.expect import references, with_cases
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import Run, load, records

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pscale.analysis import messages
+from pscale.analysis.difference import RELEVANT
 from pscale.analysis.frames import load
-from pscale.analysis.history import RELEVANT, SuiteHistory, accepting, entries_of, is_worse, suite_history
+from pscale.analysis.history import SuiteHistory, accepting, entries_of, is_worse, suite_history
 from pscale.cli import tell
 from pscale.cli.console import new_console
 from pscale.cli.options import History, percentage

@@ -8,8 +8,9 @@ import pytest
 from mutations import mutated, mutated_bytes
 from synthetic import Point, write_run
 
+from pscale.analysis.difference import RELEVANT
 from pscale.analysis.frames import load
-from pscale.analysis.history import RELEVANT, suite_history
+from pscale.analysis.history import suite_history
 from pscale.analysis.predictions import held, machine_of, recorded, score_in
 from pscale.errors import ResultsError
 from pscale.report.comparison import history_sheet, render_history
