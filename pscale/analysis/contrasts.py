@@ -22,6 +22,7 @@ from pscale.analysis.difference import (
     RELEVANT,
     Difference,
     at_same_pace,
+    decided,
     difference,
     holm,
     of_variants,
@@ -858,8 +859,3 @@ def _crossing(
 def crossovers(rows: Sequence[Row]) -> list[tuple[float, float]]:
     """Return the two values that each crossover of two variants lies between."""
     return [(row.turns_after, row.value) for row in rows if row.turns_after is not None]
-
-
-def decided(answer: str) -> bool:
-    """Tell whether one of the two is faster."""
-    return answer in ("faster", "slower")

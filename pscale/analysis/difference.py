@@ -50,6 +50,11 @@ _NORMAL = NormalDist()
 Answer = Literal["faster", "slower", "equal", "undecided"]  # the only one that comparisons have
 
 
+def decided(answer: str) -> bool:
+    """Tell whether one of the two is faster."""
+    return answer in ("faster", "slower")
+
+
 def answer_of(ratio: Estimate, *, differs: bool, equal: bool) -> Answer:
     """Return what a ratio to the reference tells, whose interval has to agree that it `differs`."""
     if ratio.low is None or ratio.high is None:

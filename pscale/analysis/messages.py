@@ -13,8 +13,8 @@ from statistics import median_low
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pscale.analysis.columns import Row
-from pscale.analysis.contrasts import crossovers, decided
-from pscale.analysis.difference import ALPHA, EQUAL, MOST_ROUNDS, RELEVANT
+from pscale.analysis.contrasts import crossovers
+from pscale.analysis.difference import ALPHA, EQUAL, MOST_ROUNDS, RELEVANT, decided
 from pscale.analysis.efficiency import LOSSES, half
 from pscale.analysis.frames import bound, grouped, no_training
 from pscale.analysis.history import FEWEST

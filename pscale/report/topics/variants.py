@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pscale.analysis import messages, text
 from pscale.analysis.columns import Row
-from pscale.analysis.contrasts import crossovers, decided
-from pscale.analysis.difference import EQUAL, RELEVANT
+from pscale.analysis.contrasts import crossovers
+from pscale.analysis.difference import EQUAL, RELEVANT, decided
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import grouped
 from pscale.report.blocks import Topic, TopicFigure, show
