@@ -92,16 +92,8 @@ def _of_launches(run: Run) -> Iterator[Row]:
     good = run.good
     for metric in _OF_LAUNCHES:
         for case, times in good.dropna(subset=[metric]).groupby("case")[metric]:
-            value, unit = Sample(medians=tuple(times)).estimate, unit_of(metric)
-            yield row(
-                "merits",
-                case=str(case),
-                figure=metric,
-                value=value,
-                unit=unit,
-                better="lower",
-                launches=len(times),
-            )
+            value = Sample(medians=tuple(times)).estimate
+            yield row("merits", case=str(case), figure=metric, value=value, unit=unit_of(metric))
 
 
 def _withheld(verdict: Row, bases: Mapping[str, str], interference: Mapping[str, Row]) -> Row | None:

@@ -48,6 +48,7 @@ _PARTS: Mapping[str, tuple[str, ...]] = {  # measured kinds of time, and those p
     "copy": ("copy",),
     "offload": ("offload",),
 }
+_MODEL = ("series", "scaling", "unit", "threads", "sizes", "asked", "refusal")
 Record = dict[str, Any]
 Recorded = Sequence[tuple[Predicted, pd.DataFrame]]  # predictions of cases, with their launches
 Measured = tuple[Record, list[Row]]  # a row of `models`, and its cases
@@ -103,18 +104,9 @@ def _series(points: Sequence[Row], asked: Sequence[int], sharing: Collection[str
             refusal = "several cases have the same size, so time depends on more than size"
         elif any(point.case in sharing for point in measured):
             refusal = "ranks share cores, so times do not carry over to larger machines"
-        yield (
-            {
-                "series": series,
-                "scaling": members[0].scaling,
-                "unit": "ranks" if alike else "cores",
-                "threads": threads.pop() if alike else 1,
-                "sizes": sizes,
-                "asked": sorted(set(asked)),
-                "refusal": refusal,
-            },
-            measured,
-        )
+        unit = ("ranks", threads.pop()) if alike else ("cores", 1)
+        values = (series, members[0].scaling, *unit, sizes, sorted(set(asked)), refusal)
+        yield dict(zip(_MODEL, values, strict=True)), measured
 
 
 def _curves(run: Run, points: Sequence[Row]) -> Iterator[Measured]:
@@ -131,18 +123,9 @@ def _curves(run: Run, points: Sequence[Row]) -> Iterator[Measured]:
             wide = _FEWEST_SIZES <= len(members) == len(by_value)
             if wide and these not in known and values[0] >= 1 and values[-1] <= _LARGEST:
                 known.add(these)
-                yield (
-                    {
-                        "series": JOINT.join(in_common([point.label.split(JOINT) for point in members])),
-                        "scaling": "",
-                        "unit": name.rpartition(".")[2],
-                        "threads": None,
-                        "sizes": values,
-                        "asked": (),
-                        "refusal": "",
-                    },
-                    [by_value[value] for value in values],
-                )
+                common = JOINT.join(in_common([point.label.split(JOINT) for point in members]))
+                model = (common, "", name.rpartition(".")[2], None, values, (), "")
+                yield dict(zip(_MODEL, model, strict=True)), [by_value[value] for value in values]
 
 
 def _observed(
@@ -205,18 +188,10 @@ def _fitted(
         for place, (size, time_s) in enumerate(zip(sizes.tolist(), times, strict=True)):
             beyond = size > REACH * largest * (1 + 1e-9)
             known = Estimate(value=time_s.value) if beyond else time_s
-            yield (
-                "law_predictions",
-                {
-                    "part": part,
-                    "size": size,
-                    "cores": size * model["threads"] if model["scaling"] else None,
-                    "time_s": known,
-                    "efficiency": _efficiency(model, base, size, known) if whole else None,
-                    "beyond": beyond,
-                    "curve": place >= len(ahead),
-                },
-            )
+            at = {"part": part, "size": size, "beyond": beyond, "curve": place >= len(ahead)}
+            at["cores"] = size * model["threads"] if model["scaling"] else None
+            at["efficiency"] = _efficiency(model, base, size, known) if whole else None
+            yield "law_predictions", {**at, "time_s": known}
         predicted[part] = times[len(ahead) - 1].value
         if whole:
             for row in named_laws(model["scaling"], own, bootstrap.times):
