@@ -964,7 +964,8 @@ def projections(rows: Sequence[Row]) -> Iterator[str]:
             "only follows times."
         )
     yield "By parts: as `pscale predict`, with the interval of 90% of launches."
-    yield from dict.fromkeys(f"{note[:1].upper()}{note[1:]}." for row in rows for note in row.notes)
+    if notes := dict.fromkeys(note for row in rows for note in row.notes):
+        yield f"Assumptions: {'; '.join(notes)}."
     yield from dict.fromkeys(f"* {unchecked(row.checked_ranks)}." for row in rows if row.step_s.low is None)
 
 
