@@ -37,7 +37,7 @@ def test_a_declared_column_has_heading_format_and_hint_from_its_declaration():
     (table,) = listed("Calls", rows, ["axis", "bytes", "transfer_s", Column("waits", get="wait_s")])
     assert [column.name for column in table.columns] == ["axis", "bytes", "transfer", "waits"]
     assert [cells for _, cells in table.texts()] == [("dp", "2 KiB", "1.5 ms", "-")]
-    assert table.columns[2].hint == "after all ranks have arrived"
+    assert table.columns[2].hint == "in communication calls, after all ranks have arrived"
     (table,) = listed("Costs", [row("costs", core_s=STEP)], [Column(get="core_s", interval=True)])
     assert [column.name for column in table.columns] == ["95% interval"]
     assert [cells for _, cells in table.texts()] == [("120–130",)]
