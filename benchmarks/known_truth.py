@@ -21,7 +21,6 @@ from pscale.analysis.stats import Sample, ratio
 
 DRIFT = 0.02  # of the machine, from round to round
 MORE = 1.05
-RELEVANT = 0.05
 
 
 def launches(random: np.random.Generator, time_s: float, count: int, scatter: float, digits: int) -> Sample:
@@ -52,7 +51,7 @@ def answer(random: np.random.Generator, more: float, count: int, scatter: float,
     time_s = 10 ** random.uniform(-2, 2)
     a, b = (launches(random, each, count, scatter, digits) for each in (time_s, more * time_s))
     found = difference(a, b)
-    return found.judge(found.p, found.detectable_with(1), RELEVANT)
+    return found.judge(found.p)
 
 
 def about_zero(random: np.random.Generator, count: int) -> tuple[bool, bool]:

@@ -538,7 +538,7 @@ def tested(pairs: Sequence[tuple[Side, Side]], method: Method, relevant: float) 
             "p_corrected": p,
             "detectable": one.detectable_with(len(values)),
             "launches_needed": one.launches_for(relevant, len(values)),
-            "answer": one.judge(p, one.detectable_with(len(values)), relevant),
+            "answer": one.judge(p, len(values), relevant),
             "unlike": means or (),
             "lacks_pace": means is None and not is_program(run.planned.get(case, {})),
         }
@@ -844,13 +844,8 @@ def _crossing(
     before: tuple[str, float] | None = None  # the last answer that is decided, and its value
     for value, (one, other), result in zip(shared, pairs, results, strict=True):
         turns = decided(result["answer"]) and before is not None and before[0] != result["answer"]
-        about = {
-            "field": name,
-            "common": reference.common,
-            "reference": reference.name,
-            "variant": variant.name,
-        }
-        cases = {"case": other, "reference_case": one, "value": value}
+        about = {"field": name, "common": reference.common, "reference": reference.name}
+        cases = {"case": other, "reference_case": one, "variant": variant.name, "value": value}
         yield {**result, **about, **cases, "turns_after": before[1] if turns and before else None}
         if decided(result["answer"]):
             before = result["answer"], value

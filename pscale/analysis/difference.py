@@ -149,11 +149,12 @@ class Difference:
         launches = 2 / (1 / self.a_launches + 1 / self.b_launches)
         return math.ceil(_rounds_to_see(self._error, math.log1p(relevant), launches, tests))
 
-    def judge(self, p: float | None, detectable: float | None, relevant: float) -> Answer:
-        """Tell what is known, given the p-value corrected for all tests and the least relevant difference.
+    def judge(self, p: float | None, tests: int = 1, relevant: float = RELEVANT) -> Answer:
+        """Return the answer, given the p-value corrected for all tests and the least relevant difference.
 
         A difference is believed if test and interval agree on it.
         """
+        detectable = self.detectable_with(tests)
         if p is None or detectable is None:
             return "undecided"
         return answer_of(self.ratio, differs=p < ALPHA, equal=detectable <= relevant)

@@ -35,7 +35,7 @@ def launches(random, count, *, slower=1.0, between=0.01):
 def judge(random, a, b, *, slower=1.0, between=0.01):
     sides = launches(random, a, between=between), launches(random, b, between=between, slower=slower)
     one = difference(*map(sample, sides))
-    return one, one.judge(one.p, one.detectable_with(1), 0.05)
+    return one, one.judge(one.p)
 
 
 def of(*times):
@@ -129,7 +129,7 @@ def answers(rounds, slower, trials=100):
     for _ in range(trials):
         drift = 0.2 * random.normal(size=rounds)
         found.append(paired(case(random, drift), case(random, drift, slower=slower)))
-    return found, [one.judge(one.p, one.detectable_with(1), 0.05) for one in found]
+    return found, [one.judge(one.p) for one in found]
 
 
 @pytest.mark.parametrize("rounds", [3, 6, 10])
@@ -156,7 +156,7 @@ def test_rounds_that_lack_a_launch_are_left_out_and_where_many_do_launches_are_t
     few = paired(a, replace(b, repeats=range(4, 12)))
     assert (few.test, few.a_launches, few.ratio) == ("Mann-Whitney", 8, difference(a, b).ratio)
     one = paired(a, replace(b, medians=b.medians[:1], repeats=(0,)))
-    assert (one.p, one.ratio.low, one.judge(one.p, one.detectable_with(1), 0.05)) == (None, None, "undecided")
+    assert (one.p, one.ratio.low, one.judge(one.p)) == (None, None, "undecided")
 
 
 def test_variants_of_a_run_are_compared_with_the_first_of_their_size(tmp_path):
@@ -237,7 +237,7 @@ def paced_answers(method, seed, *, trials, **b):
     lonely = b.get("lonely", 0.0)
     pairs = [(paced_launches(random, lonely=lonely), paced_launches(random, **b)) for _ in range(trials)]
     found = [at_same_pace(method, *sides) for sides in pairs]
-    return [one.judge(one.p, one.detectable_with(1), 0.05) for one in found]
+    return [one.judge(one.p) for one in found]
 
 
 @pytest.mark.parametrize(("method", "lonely"), [(difference, 0.0), (difference, 1 / 16), (paired, 0.0)])

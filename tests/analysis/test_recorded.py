@@ -75,7 +75,7 @@ def compared(launches, method, *, slower=1.0, pace=True, count=LAUNCHES, trials=
 
 
 def share(found, *chosen):
-    return sum(one.judge(one.p, one.detectable_with(1), RELEVANT) in chosen for one in found) / len(found)
+    return sum(one.judge(one.p) in chosen for one in found) / len(found)
 
 
 @pytest.mark.parametrize("method", METHODS)
