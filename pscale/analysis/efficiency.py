@@ -239,20 +239,19 @@ def balance(sizes: Mapping[str, int], axis: str, compute_s: Sequence[float]) -> 
     return float(grid.sum() / slowest) if slowest else 1.0
 
 
-def exceeds(lost: Row, name: str, other: str, share: float) -> bool:
-    """Tell whether a share is surely above 0 and above another one, of which `share` is to be told."""
+def exceeds(lost: Row, name: str, other: str, share: float, rounds: int) -> tuple[bool, int | None]:
+    """Return whether a share is surely above 0 and above another one, of which `share` counts.
+
+    If not, also how many more rounds should tell, after so many; None where none worth advising do.
+    """
     value, spread = getattr(lost, name).value, half(getattr(lost, name))
     if spread is None:
-        return False
-    return bool(value > spread and value - share >= math.hypot(spread, half(getattr(lost, other)) or 0.0))
-
-
-def rounds_to_exceed(lost: Row, name: str, other: str, share: float, rounds: int) -> int | None:
-    """Return how many more rounds should tell that, after so many; None where none worth advising do."""
-    value, spread = getattr(lost, name).value, half(getattr(lost, name)) or 0.0
-    above_zero = more_rounds(spread, value, rounds)
-    above_other = more_rounds(math.hypot(spread, half(getattr(lost, other)) or 0.0), value - share, rounds)
-    return None if above_zero is None or above_other is None else max(above_zero, above_other)
+        return False, None
+    both = math.hypot(spread, half(getattr(lost, other)) or 0.0)
+    if value > spread and value - share >= both:
+        return True, None
+    needed = (more_rounds(spread, value, rounds), more_rounds(both, value - share, rounds))
+    return False, None if None in needed else max(filter(None, needed))
 
 
 def half(share: Estimate) -> float | None:

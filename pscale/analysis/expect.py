@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pscale.analysis import messages
 from pscale.analysis.columns import Row, row
 from pscale.analysis.difference import more_rounds
-from pscale.analysis.efficiency import LOSSES, exceeds, rounds_to_exceed
+from pscale.analysis.efficiency import LOSSES, exceeds
 from pscale.analysis.frames import Run, grouped, is_program, workloads
 from pscale.analysis.messages import SMALL, VAGUE
 from pscale.analysis.resources import GRAVE, explains, lost
@@ -417,6 +417,7 @@ def _loss(of_case: Mapping[str, Sequence[Row]], launches: int, round_s: float) -
     beyond = {**shares, "scaling": _of_typical_ranks(lost_time, ranks)}
     cause, second = sorted(beyond, key=lambda name: -beyond[name])[:2]
     share = getattr(lost_time, cause)
+    firm, rounds = exceeds(lost_time, cause, second, beyond[second], launches)
     slow_steps = any(
         tree.computation and tree.computation.value > 1 + _GAINED for tree in of_case["efficiency"][:1]
     )
@@ -430,11 +431,10 @@ def _loss(of_case: Mapping[str, Sequence[Row]], launches: int, round_s: float) -
         "axis": min(of_axis, key=itemgetter(0), default=("", ""))[1],
         "axes": len(axes),
         "phase": max(of_case["phases"], key=_OF_PHASES[cause]).phase if cause in _OF_PHASES else "",
-        "firm": exceeds(lost_time, cause, second, beyond[second]),
+        "firm": firm,
     }
-    if facts["firm"] or share.low is None:
+    if firm or share.low is None:
         return facts
-    rounds = rounds_to_exceed(lost_time, cause, second, beyond[second], launches)
     if getattr(lost_time, second).value >= SMALL:
         facts |= {"second": second, "second_share": getattr(lost_time, second)}
     return facts | {"cause_to_decide": messages.rounds_needed(rounds, round_s) if rounds else ""}
