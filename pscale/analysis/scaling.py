@@ -24,11 +24,11 @@ def cases(run: Run, times: Mapping[str, Sample]) -> list[dict[str, Any]]:
     rows = grouped(
         records(run.cases[[*names, "ranks", "threads", "batch", "base"]]), lambda row: str(row["case"])
     )
-    measured = _Measured(run)
+    measured = _measured(run, times)
     found = []
     for case in dict.fromkeys([*run.planned, *rows]):
         row = _identity(case, run.planned.get(case, {}), rows.get(case, []), run)
-        found.append(row | measured.of(case, times.get(case)) if row["launches"] else row)
+        found.append(row | measured[case] if row["launches"] else row)
     order = {series: place for place, series in enumerate(dict.fromkeys(row["series"] for row in found))}
     based = _with_bases(found, times)
     return sorted(based, key=lambda row: (order[row["series"]], row["cores"], row["ranks"]))
@@ -131,42 +131,38 @@ _FIRSTS = ("loss_first", "loss_last", "loss_unigram", "parameters")
 _CURVES = ("losses", "validation_losses", "validation_steps")  # likewise
 
 
-class _Measured:
-    """What the good launches of each case measured: medians over them, and the losses of the first."""
+def _measured(run: Run, times: Mapping[str, Sample]) -> dict[str, dict[str, Any]]:
+    """Return what the good launches of each case measured: medians over them, and the losses of the first."""
+    medians = records(run.good.groupby("case", sort=False)[list(_MEDIANS)].median().reset_index())
+    firsts = records(run.good.drop_duplicates("case")[["case", *_FIRSTS, *_CURVES]])
+    memory = run.ranks.groupby("case", observed=True)["peak_rss_bytes"].max().to_dict()
+    of_first = {row["case"]: row | {"peak_rss_bytes": _number(memory.get(row["case"]))} for row in firsts}
+    found = (
+        (row["case"], {**row, "batch": None if row["case"] in run.bare else row["batch"]}) for row in medians
+    )
+    return {case: of_first[case] | _rates(row, of_first[case], times.get(case)) for case, row in found}
 
-    def __init__(self, run: Run):
-        self._bare = run.bare
-        good = run.good
-        medians = good.groupby("case", sort=False)[list(_MEDIANS)].median()
-        firsts = good.drop_duplicates("case")[["case", *_FIRSTS, *_CURVES]]
-        self._medians = dict(zip(medians.index, records(medians), strict=True))
-        self._firsts = {row["case"]: row for row in records(firsts)}
-        self._memory = run.ranks.groupby("case", observed=True)["peak_rss_bytes"].max().to_dict()
 
-    def of(self, case: str, sample: Sample | None) -> dict[str, Any]:
-        """Return what was measured of a case."""
-        median, first = self._medians[case], self._firsts[case]
-        step_s = sample.estimate if sample else None
-        seconds = step_s.value if step_s else None
-        flops, executed, again, peak = (
-            median[name] for name in ("model_flops", "executed_flops", "recomputed_flops", "gemm_peak_gflops")
-        )
-        return first | dict(
-            steps=sample.steps if sample else 0,
-            dropped=sample.dropped if sample else 0,
-            step_s=step_s,
-            coarse_s=sample.resolution if sample and sample.coarse else None,
-            samples_per_s=None if case in self._bare else _rate(median["batch"], step_s),
-            tokens_per_s=_rate(median["tokens"], step_s),
-            model_flops=flops,
-            gflops=flops / seconds * 1e-9 if flops and seconds else None,
-            peak_fraction=executed / seconds * 1e-9 / peak if executed and seconds and peak else None,
-            recomputed_share=again / executed if again and executed else None,
-            peak_rss_bytes=_number(self._memory.get(case)),
-            **{name: () if first[name] is None else tuple(map(float, first[name])) for name in _CURVES},
-            course_s=sample.course if sample else (),
-            **{name: median[name] for name in ("startup_s", "wall_s", "dropped_share", "expert_imbalance")},
-        )
+def _rates(median: Mapping[str, Any], first: Mapping[str, Any], sample: Sample | None) -> dict[str, Any]:
+    step_s = sample.estimate if sample else None
+    seconds = step_s.value if step_s else None
+    names = ("model_flops", "executed_flops", "recomputed_flops", "gemm_peak_gflops")
+    flops, executed, again, peak = (median[name] for name in names)
+    return {
+        "steps": sample.steps if sample else 0,
+        "dropped": sample.dropped if sample else 0,
+        "step_s": step_s,
+        "coarse_s": sample.resolution if sample and sample.coarse else None,
+        "samples_per_s": _rate(median["batch"], step_s),
+        "tokens_per_s": _rate(median["tokens"], step_s),
+        "model_flops": flops,
+        "gflops": flops / seconds * 1e-9 if flops and seconds else None,
+        "peak_fraction": executed / seconds * 1e-9 / peak if executed and seconds and peak else None,
+        "recomputed_share": again / executed if again and executed else None,
+        **{name: () if first[name] is None else tuple(map(float, first[name])) for name in _CURVES},
+        "course_s": sample.course if sample else (),
+        **{name: median[name] for name in ("startup_s", "wall_s", "dropped_share", "expert_imbalance")},
+    }
 
 
 def _with_bases(found: list[dict[str, Any]], times: Mapping[str, Sample]) -> Iterator[dict[str, Any]]:
