@@ -35,7 +35,7 @@ from pscale.config.workload import IMPORTED
 from pscale.errors import clean
 from pscale.simulator.network import Network
 
-FORMAT = 3
+FORMAT = 4
 Texts = tuple[tuple[str, str], ...]
 
 

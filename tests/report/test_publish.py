@@ -107,7 +107,7 @@ def rows(content):
 
 def test_json_holds_every_field_of_the_summary_and_its_version(summary):
     document = json.loads(render_json(summary))
-    assert document["format"] == 3
+    assert document["format"] == 4
     assert set(document) == {"format", "kind", *summary.names}
     four = document["cases"][2]
     assert four["efficiency_low"] < four["efficiency"] < four["efficiency_high"]
