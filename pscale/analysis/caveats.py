@@ -20,7 +20,6 @@ from pscale.analysis import messages
 from pscale.analysis.columns import Row
 from pscale.analysis.difference import holm, p_value
 from pscale.analysis.frames import LIMIT, Run, Unclear, bound, by_case, grouped, no_training, workloads
-from pscale.analysis.network import where
 from pscale.analysis.resources import BUSY
 from pscale.analysis.settings import elsewhere, listed
 from pscale.analysis.stats import Level, Sample, student_quantile
@@ -466,7 +465,9 @@ def notes(
         )
     yield from _of_launches([point for point in points if point.step_s], run.document.get("auto"))
     yield from _of_medians(points, times)
-    yield from filter(None, [_recording_note(run), where(bare, elsewhere(run, bare)) if bare else ""])
+    yield from _of_recording(run)
+    if bare:
+        yield _of_bare(bare, elsewhere(run, bare))
     yield from _of_pace(run.paces.values())
     if traced:
         yield _TRACED
@@ -568,11 +569,18 @@ def _of_launches(good: Sequence[Row], auto: Mapping[str, Any] | None) -> Iterato
         )
 
 
-def _recording_note(run: Run) -> str:
-    """Say by how much recording lengthens steps, and what a call costs; empty where it was not measured."""
+def _of_bare(bare: Run, apart: Sequence[str]) -> str:
+    """Say which run the bare verbs are of, and what may keep them from being compared."""
+    other = f", which had another {' and '.join(apart)}" if apart else ""
+    shared = ", in which ranks share cores" if bare.cases["oversubscribed"].eq(True).any() else ""
+    return f"Bandwidths of bare collectives are from run {bare.name}{other}{shared}."
+
+
+def _of_recording(run: Run) -> Iterator[str]:
+    """Yield by how much recording lengthens steps, and what a call costs, where that was measured."""
     good = run.good[run.good["recording_ratio"].notna()]
     if good.empty:
-        return ""
+        return
     of_case = good.groupby("case")["recording_ratio"].median() - 1
     call_s = good["recording_call_s"].median()
     low, high = of_case.min(), of_case.max()
@@ -585,4 +593,4 @@ def _recording_note(run: Run) -> str:
     if call_s > 0 and spent > 0:
         each = f"an event takes {call_s * 1e6:.2g} µs"
         said += f"; {each}, all events of a rank at most {spent:.2%} of its steps"
-    return f"{said}."
+    yield f"{said}."

@@ -116,16 +116,6 @@ def with_bare(
     return calls.assign(bare_bytes_per_s=rates, bare_share=calls["bytes_per_s"] / rates)
 
 
-def where(bare: Run, elsewhere: Sequence[str]) -> str:
-    """Say which run the bare verbs are of, and what may keep them from being compared."""
-    said = f"Bandwidths of bare collectives are from run {bare.name}"
-    if elsewhere:
-        said += f", which had another {' and '.join(elsewhere)}"
-    if bare.cases["oversubscribed"].eq(True).any():
-        said += ", in which ranks share cores"
-    return f"{said}."
-
-
 def _ranks(planned: Mapping[str, Any], axis: str) -> int:
     """Return how many ranks an axis such as dp+cp has."""
     sizes = from_dict(Plan, planned.get("plan", {})).sizes
