@@ -286,7 +286,7 @@ def test_every_yaml_block_is_what_it_shows(block, tmp_path):
     elif "peak" in document:
         assert load_data_sheet(file).peak
     elif {"suite", "expect"} == document.keys():
-        assert load_references(file).entries
+        assert load_references(file)[1]
     elif "jobs" in document:
         steps = [step for job in document["jobs"].values() for step in job["steps"]]
         (given,) = [step["with"] for step in steps if "github-action" in step.get("uses", "")]
@@ -299,7 +299,7 @@ def test_every_yaml_block_is_what_it_shows(block, tmp_path):
     ):
         (name,) = document
         file.rename(tmp_path / "sites.yaml")
-        assert find_site(name, tmp_path, "elsewhere").launch
+        assert find_site(name, tmp_path, "elsewhere").launch.values
     else:
         for path in (ROOT / "suites").glob("*.yaml"):
             shutil.copy(path, tmp_path)

@@ -292,10 +292,10 @@ def about(run: Run, entry: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def with_cases(run: Run, entries: Sequence[Mapping[str, Any]], places: Sequence[str]) -> list[dict[str, Any]]:
-    """Return entries of a file with the cases that each is about; `places` say where each was written."""
+def with_cases(run: Run, entries: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return entries of a file, by the places where they were written, with the cases that each is about."""
     found, known = [], [*METRICS, *_figure_names(run)]
-    for entry, written in zip(entries, places, strict=True):
+    for written, entry in entries.items():
         if (metric := str(entry["metric"])) not in known:
             near = difflib.get_close_matches(metric, known, n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"expected one of {', '.join(known)}"

@@ -97,14 +97,11 @@ def _expected(run: Run, files: Sequence[Path]) -> Run:
 
     entries = list(run.document.get("expect") or [])
     for file in files:
-        found = load_references(file)
-        if found.suite and found.suite != run.suite.get("name"):
-            raise UsageError(
-                f"{file} is for the suite '{found.suite}', but the run is of '{run.suite.get('name')}'"
-            )
-        entries += with_cases(
-            run, found.entries, [found.place(number) for number in range(len(found.entries))]
-        )
+        suite, expected = load_references(file)
+        if suite and suite != run.suite.get("name"):
+            other = run.suite.get("name")
+            raise UsageError(f"{file} is for the suite '{suite}', but the run is of '{other}'")
+        entries += with_cases(run, expected)
     return replace(run, document={**run.document, "expect": entries})
 
 

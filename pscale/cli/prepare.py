@@ -53,7 +53,7 @@ class PreparedSuite:
             },
             "site": self.site.name,
             "scheduler": scheduler.name if scheduler else None,
-            "poll_s": self.site.poll_s,
+            "poll_s": self.site.profile.poll_s,
             "expect": [asdict(expectation) for expectation in self.expect],
             "cases": [to_document(case) for case in self.cases],
             "repeats": self.repeats,
@@ -99,7 +99,7 @@ def load(
     asked = {
         name: suite.resolved["launch"][name] for name in ("scheduler", "hosts", "partition", "constraint")
     }
-    known = {"nodes": site.nodes, "cores_per_node": site.cores_per_node}
+    known = {name: getattr(site.profile, name) for name in ("nodes", "cores_per_node")}
     return suite, site, find_target(Launch(**asked), os.environ, **known, submits=submits)
 
 

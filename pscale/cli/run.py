@@ -320,7 +320,7 @@ def manager_of(suite: PreparedSuite, journal: Journal, console: Console) -> JobM
         scheduler=scheduler,
         machine=target.machine,
         max_time_s=target.max_time_s,
-        poll_s=suite.site.poll_s,
+        poll_s=suite.site.profile.poll_s,
         settle=partial(settle, journal, suite.fits),
         tell=lambda text: say(console, text),
     )

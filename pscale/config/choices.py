@@ -296,22 +296,4 @@ Dtype = Literal["float32", "float64", "fp16", "bf16"]
 LossScaling = Literal["auto", "none", "dynamic"]
 SchedulerChoice = Literal["auto", "none", "slurm", "flux", "pbs", "lsf", "cobalt"]
 KernelsChoice = Literal["auto", "fused", "numpy"]
-Published = Literal[
-    "none",
-    "gpt2",
-    "gpt2-xl",
-    "gpt3-175b",
-    "llama-2-7b",
-    "llama-2-70b",
-    "llama-3-8b",
-    "llama-3-70b",
-    "mixtral-8x7b",
-    "mingpt-10m",
-    "mingpt-19m",
-    "mingpt-26m",
-    "mingpt-102m",
-    "mingpt-152m",
-    "mingpt-203m",
-    "mingpt-808m",
-]
 Phase = Literal["data", "forward", "backward", "sync", "update"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -326,9 +327,26 @@ def without_text(value: Any) -> Any:
     return value.real if isinstance(value, WholeNumber | DecimalNumber) else value
 
 
-def plain(value: Value) -> str:
-    """Return the value of a parameter as an argument: a number as it was written."""
-    return getattr(value, "text", str(value).lower() if isinstance(value, bool) else str(value))
+def plain(value: Value | None) -> str:
+    """Return a single value as YAML has it: a number as it was written."""
+    words = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return getattr(value, "text", words)
+
+
+_BARE = re.compile(r"(?!(true|false|null)$)[A-Za-z0-9_./][\w./ -]*(?<! )", re.IGNORECASE | re.ASCII)
+_DIGITS = re.compile(r"[\d.eE_-]*")
+
+
+def flow(value: Any) -> str:
+    """Return a value as YAML has it in a line."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {flow(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    if not isinstance(value, str):
+        return plain(value)
+    quoted = "'" + value.replace("'", "''") + "'" if value.isprintable() else json.dumps(value)
+    return value if _BARE.fullmatch(value) and not _DIGITS.fullmatch(value) else quoted
 
 
 def stored(value: Value) -> Value:

@@ -21,6 +21,7 @@ import numpy as np
 
 from pscale.config import Case, Model, Plan, from_dict, to_dict
 from pscale.config.axes import ALL_AXES, TOKEN_AXES
+from pscale.config.workload import flow
 from pscale.errors import PscaleError, ResultsError
 from pscale.mesh.axis import Axis, Mesh
 from pscale.nn.param import share
@@ -76,7 +77,7 @@ def check_fits(facts: Mapping[str, Any], case: Case) -> None:
     here, there = to_dict(case), to_dict(saved)
     same = {**_SAME, "plan": _held_back(saved.plan)}
     differing = [
-        f"{group}.{name} {there[group][name]} there, {here[group][name]} here"
+        f"{group}.{name} {flow(there[group][name])} there, {flow(here[group][name])} here"
         for group, names in same.items()
         for name in names
         if there[group][name] != here[group][name]

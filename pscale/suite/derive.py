@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pscale.config import Case, Plan
-from pscale.config.workload import plain
+from pscale.config.workload import flow
 from pscale.errors import UsageError
 from pscale.suite.document import Document
 from pscale.suite.draft import Draft, drafts_of
@@ -108,7 +107,7 @@ def plan_lines(case: Case) -> str:
     """Return the plan of a case as one pastes it into a suite."""
     micro_batches = case.train.micro_batches
     lines = [f"train: {{micro_batches: {micro_batches}}}"] if micro_batches > 1 else []
-    return "\n".join([*lines, f"plan: {_flow(plan_of(case))}"])
+    return "\n".join([*lines, f"plan: {flow(plan_of(case))}"])
 
 
 def _leaves(case: Case) -> dict[str, Any]:
@@ -157,8 +156,6 @@ def _points(cases: Sequence[Case]) -> list[dict[str, Any]]:
     ]
 
 
-_BARE = re.compile(r"(?!(true|false|null)$)[A-Za-z0-9_./][\w./ -]*(?<! )", re.IGNORECASE | re.ASCII)
-_NUMBER = re.compile(r"[\d.eE_-]*")
 _GROUPS = ("workload", "sweep")  # which have a line for each field
 _WIDTH = 8  # of the names of other fields, so that values are below each other
 
@@ -170,19 +167,8 @@ def suite_text(values: Mapping[str, Any], comment: str = "") -> str:
         if name in _GROUPS and value:
             lines.append(f"{name}:")
             for inner, each in value.items():
-                points = [f"    - {_flow(point)}" for point in each] if inner == "cases" else []
-                lines += [f"  {inner}:", *points] if points else [f"  {inner}: {_flow(each)}"]
+                points = [f"    - {flow(point)}" for point in each] if inner == "cases" else []
+                lines += [f"  {inner}:", *points] if points else [f"  {inner}: {flow(each)}"]
         else:
-            lines.append(f"{name + ':':<{_WIDTH}} {_flow(value)}")
+            lines.append(f"{name + ':':<{_WIDTH}} {flow(value)}")
     return "\n".join([*lines, ""])
-
-
-def _flow(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{name}: {_flow(each)}" for name, each in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_flow, value)) + "]"
-    if not isinstance(value, str):
-        return "null" if value is None else plain(value)
-    quoted = "'" + value.replace("'", "''") + "'" if value.isprintable() else json.dumps(value)
-    return value if _BARE.fullmatch(value) and not _NUMBER.fullmatch(value) else quoted

@@ -18,6 +18,7 @@ import yaml
 from pscale.config.workload import with_text
 from pscale.errors import SuiteError
 from pscale.runs.atomic_files import open_file
+from pscale.suite.fields import fields_at
 
 Path_ = tuple[str | int, ...]
 LARGEST_BYTES = 1 << 19
@@ -104,9 +105,10 @@ def merged(
 ) -> dict[str, Any]:
     """Put `above` over `below`, group by group except at the paths in `whole`.
 
-    Another kind of model or data starts afresh.
+    Another kind of model or data starts afresh, but for the published model that it is like.
     """
-    if "kind" in above and above["kind"] != below.get("kind"):
+    is_other = "kind" in above and above["kind"] != below.get("kind")
+    if is_other and not ("like" in below and above["kind"] in fields_at(("model", "like"))):
         return above
     values = {**below, **above}
     for name in below.keys() & above.keys():

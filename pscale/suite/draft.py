@@ -157,23 +157,12 @@ def _problems(points_of: Sequence[Sequence[Point]], params: Collection[str]) -> 
     return problems
 
 
-class _Fields(dict[str, Any]):
-    """The fields of a point, as nested dictionaries; groups that it does not change are those of all."""
-
-    def __init__(self, shared: Mapping[str, Any]):
-        super().__init__(shared)
-        self._own: set[tuple[str, ...]] = set()  # groups that are copies
-
-    def put(self, field: str, value: Any) -> None:
-        """Give a dotted field a value."""
-        *groups, last = field.split(".")
-        holder: dict[str, Any] = self
-        for depth, group in enumerate(groups, start=1):
-            if (path := (*groups[:depth],)) not in self._own:
-                holder[group] = dict(holder.get(group, {}))
-                self._own.add(path)
-            holder = holder[group]
-        holder[last] = value
+def _put(fields: dict[str, Any], field: str, value: Any) -> None:
+    """Give a dotted field a value, in copies of its groups: those of all points stay as they are."""
+    *groups, last = field.split(".")
+    for group in groups:
+        fields[group] = fields = dict(fields.get(group, {}))
+    fields[last] = value
 
 
 class _Drafts:
@@ -190,14 +179,14 @@ class _Drafts:
         shared = self._of_kinds(tuple(setting for setting in point if setting.field in _KINDS))
         if isinstance(shared, list):
             return shared
-        fields = _Fields(shared)
+        fields = dict(shared)
         for setting in point:
-            fields.put(setting.field, _read(setting.field, setting.value))
+            _put(fields, setting.field, _read(setting.field, setting.value))
         named = [*(self._suite.values.get("plan") or ()), *(setting.field[5:] for setting in point)]
         rest = open_degrees(fields["plan"], named)
         problems = [Problem(("plan",), rest)] if isinstance(rest, str) else []
         for axis, formula in {} if isinstance(rest, str) else rest.items():
-            fields.put(f"plan.{axis}", formula)
+            _put(fields, f"plan.{axis}", formula)
         problems = problems or _resolve(fields, self._machine)
         groups = self._validated(fields)
         if isinstance(groups, list):
@@ -279,7 +268,7 @@ def _mark(field: str) -> Number | AnyValue | None:
     return AnyValue() if field.startswith(PARAMS) else found.number if found else None
 
 
-def _resolve(fields: _Fields, machine: Mapping[str, float]) -> list[Problem]:
+def _resolve(fields: dict[str, Any], machine: Mapping[str, float]) -> list[Problem]:
     """Put the values of formulas in their place, each after those that it reads; return what is wrong."""
     pending = dict(_formulas(fields, ""))
     while pending:
@@ -299,7 +288,7 @@ def _resolve(fields: _Fields, machine: Mapping[str, float]) -> list[Problem]:
                 message = f"expression '{text[1:]}' gives {value!r}, not a number"
                 problems.append(Problem(_path(field), message))
             else:
-                fields.put(field, int(value) if value == int(value) else value)
+                _put(fields, field, int(value) if value == int(value) else value)
         if problems:
             return problems
         pending = {field: text for field, text in pending.items() if field not in ready}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
@@ -19,7 +19,6 @@ from pscale.config.choices import (
     Number,
     OneOf,
     PositiveInt,
-    Published,
     Scaling,
     Text,
 )
@@ -158,6 +157,10 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "mingpt-203m": _gpt(64, 512, 8, **_IMAGES),
     "mingpt-808m": _gpt(64, 1024, 32, **_IMAGES),
 }
+if TYPE_CHECKING:
+    Published = str
+else:
+    Published = Literal[("none", *PUBLISHED)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from pscale.config.workload import MATCH, ONCE, stored, without_text
 from pscale.errors import SuiteError, UsageError
 from pscale.runs import atomic_files
 from pscale.suite.document import Document, Path_, Place, dotted, merged, read_document, read_value
-from pscale.suite.fields import BY_MEMBER, PARAMS, fields_of, full_name, params_of
+from pscale.suite.fields import BY_MEMBER, PARAMS, fields_at, fields_of, full_name, params_of
 from pscale.suite.file import PUBLISHED, Expect, File, References, Sweep
 from pscale.suite.problems import (
     Problem,
@@ -89,21 +89,6 @@ class Suite:
         return suite_error([Problem(path, message)], self.places)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReferenceFile:
-    """The entries of a file, each as `expect:` of a suite has them; `suite` is empty if it names none."""
-
-    file: Path
-    suite: str
-    entries: tuple[Mapping[str, Any], ...]
-    places: Mapping[Path_, Place]
-
-    def place(self, entry: int) -> str:
-        """Return file, line and field of an entry, for messages."""
-        line = place_of(("expect", entry), self.places).line
-        return f"{self.file}:{line}: expect[{entry}]"
-
-
 def load_suite(
     source: Path | Document,
     overrides: Sequence[str] = (),
@@ -120,7 +105,7 @@ def load_suite(
     path = source if isinstance(source, Path) else Path(folder or "", f"{source.values['name']}.yaml")
     document = _with_bases(source, ()) if isinstance(source, Path) else source
     if site:
-        document = site.below(document)
+        document = document.over(site.launch)
     for override in overrides:
         document = overridden(document, override)
     found = resolved(document.values)
@@ -156,7 +141,10 @@ def resolved(values: Mapping[str, Any]) -> tuple[dict[str, Any], File] | list[Pr
     """
     model = values.get("model")
     if isinstance(model, Mapping) and "like" in model:
-        values = {**values, "model": {**PUBLISHED.get(str(model["like"]), {"kind": "gpt"}), **model}}
+        published = PUBLISHED.get(str(model["like"]), {"kind": "gpt"})
+        kind = str(model.get("kind", published["kind"]))
+        like = {name: value for name, value in published.items() if kind in fields_at(("model", name))}
+        values = {**values, "model": {**like, **model}}
     file = read_group(values, File)
     if isinstance(file, list):
         return file
@@ -259,12 +247,16 @@ def _auto(fields: Mapping[str, Any], uncounted: int) -> Auto:
     )
 
 
-def load_references(path: Path) -> ReferenceFile:
-    """Read a file of reference values; raises SuiteError with all that is wrong in it."""
+def load_references(path: Path) -> tuple[str, dict[str, Mapping[str, Any]]]:
+    """Return the suite that a file of reference values names, and its entries as `expect:` has them.
+
+    They have file, line and field for keys. Raises SuiteError with all that is wrong in the file.
+    """
     document = read_document(path)
     read = validated(document.values, document.places, References)
-    entries = tuple(map(values_of, read.expect))
-    return ReferenceFile(file=path, suite=read.suite, entries=entries, places=document.places)
+    lines = (place_of(("expect", number), document.places).line for number in range(len(read.expect)))
+    named = (f"{path}:{line}: expect[{number}]" for number, line in enumerate(lines))
+    return read.suite, dict(zip(named, map(values_of, read.expect), strict=True))
 
 
 def _spelled_out(document: Document) -> Document:
@@ -315,23 +307,16 @@ class Profile(Group):
     launch: Launch = Launch()
 
 
+_NOTHING = Document(values={}, places={})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """A profile in force; without a name there is none. `launch` holds what it says, as written."""
+    """A profile in force, and the document of what it says of `launch`; without a name there is none."""
 
     name: str = ""
-    poll_s: float = Profile.poll_s
-    nodes: int | None = None
-    cores_per_node: int | None = None
-    launch: Mapping[str, Any] = field(default_factory=dict)
-    places: Mapping[Path_, Place] = field(default_factory=dict, repr=False)
-
-    def below(self, document: Document) -> Document:
-        """Put the profile below a suite: what that says itself is left alone."""
-        places = {("launch", *path): place for path, place in self.places.items()}
-        return document.over(
-            Document(values={"launch": dict(self.launch)} if self.launch else {}, places=places)
-        )
+    profile: Profile = Profile()
+    launch: Document = _NOTHING
 
 
 def find_site(name: str | None, folder: Path, host: str) -> Site:
@@ -349,31 +334,19 @@ def find_site(name: str | None, folder: Path, host: str) -> Site:
             profile = validated(document.values[site], document.places, Profile, within=(site,))
             known.append(site)
             if site == name or (name is None and any(fnmatch(host, pattern) for pattern in profile.hosts)):
-                return _site(document, site, profile)
+                launch = {each: value for each, value in document.values[site].items() if each == "launch"}
+                places = {path[1:]: place for path, place in document.places.items() if path[:1] == (site,)}
+                return Site(name=site, profile=profile, launch=Document(values=launch, places=places))
     if name is None:
         return Site()
-    places = " or ".join(str(path) for path in files(folder))
-    raise UsageError(f"--site {name}: no such profile in {places}; known: {', '.join(known) or 'none'}")
+    looked = " or ".join(map(str, files(folder)))
+    raise UsageError(f"--site {name}: no such profile in {looked}; known: {', '.join(known) or 'none'}")
 
 
 def files(folder: Path) -> Sequence[Path]:
     """Return where profiles are looked for, the first match wins."""
     configuration = atomic_files.user_folder("XDG_CONFIG_HOME", ".config")
     return folder / FILE, configuration / "pscale" / FILE
-
-
-def _site(document: Document, name: str, profile: Profile) -> Site:
-    within = (name, "launch")
-    return Site(
-        name=name,
-        poll_s=profile.poll_s,
-        nodes=profile.nodes,
-        cores_per_node=profile.cores_per_node,
-        launch=document.values[name].get("launch", {}),
-        places={
-            path[2:]: place for path, place in document.places.items() if path[:2] == within and path[2:]
-        },
-    )
 
 
 class Override(str):

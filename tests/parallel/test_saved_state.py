@@ -233,8 +233,10 @@ def refusal(case):
 
 def test_the_state_of_another_training_is_refused_with_what_differs(state):
     assert strategies.check(loading_case(TEXT, state)) is None
-    wider = replace(TEXT, model=replace(TEXT.model, width=64))
-    assert "model.width 32 there, 64 here" in refusal(loading_case(wider, state))
+    wider = replace(TEXT, model=replace(TEXT.model, width=64, bias=False))
+    assert "model.width 32 there, 64 here; model.bias true there, false here" in refusal(
+        loading_case(wider, state)
+    )
     assert "train.optimizer adamw there, lion here" in refusal(
         loading_case(with_optimizer(TEXT, "lion"), state)
     )

@@ -439,7 +439,7 @@ def folder(tmp_path, monkeypatch):
 def test_a_profile_is_chosen_by_the_name_of_the_host_or_by_its_own(folder):
     assert find_site(None, folder, "login3").name == "mine"
     assert find_site(None, folder, "laptop").name == ""
-    found = find_site("mine", folder, "laptop")
+    found = find_site("mine", folder, "laptop").profile
     assert (found.poll_s, found.nodes, found.cores_per_node) == (120, 100, 48)
     with pytest.raises(UsageError, match=r"--site nope: no such profile in .*sites.yaml.*known: other, mine"):
         find_site("nope", folder, "laptop")
@@ -449,9 +449,9 @@ def test_a_profile_beside_the_suite_comes_before_that_of_the_user(folder, tmp_pa
     own = tmp_path / "config" / "pscale" / "sites.yaml"
     own.parent.mkdir(parents=True)
     own.write_text('mine: {hosts: ["*"], poll: 5s}\nhome: {hosts: ["*"], poll: 5s}\n')
-    assert find_site(None, folder, "head").poll_s == 120
+    assert find_site(None, folder, "head").profile.poll_s == 120
     assert find_site(None, folder, "laptop").name == "mine"
-    assert find_site("home", folder, "laptop").poll_s == 5
+    assert find_site("home", folder, "laptop").profile.poll_s == 5
 
 
 def test_a_suite_and_the_command_line_say_the_last_word(folder):

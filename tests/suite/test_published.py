@@ -1,11 +1,9 @@
 """Suites of published models: `model: {like: NAME}`."""
 
 import json
-from typing import get_args
 
 import pytest
 
-from pscale.config.choices import Published
 from pscale.errors import SuiteError
 from pscale.nn.counts import parameters
 from pscale.suite.derive import resized, unlimited
@@ -36,20 +34,20 @@ COUNTS = {  # of the released weights; GPT-3's of its paper's sizes, which it ca
 def cases(tmp_path):
     """Return the cases of a suite with a model and a sweep."""
 
-    def expanded(model, sweep="{ranks: [2]}"):
+    def expanded(model, sweep="{ranks: [2]}", overrides=()):
         file = tmp_path / "suite.yaml"
         file.write_text(
             f"name: s\nscaling: strong\ndata: {{kind: synthetic}}\nmodel: {model}\nsweep: {sweep}\n"
             "train: {batch: 8}\nlaunch: {oversubscribe: true}\n"
         )
-        suite = load_suite(file)
+        suite = load_suite(file, overrides)
         return suite, expand(suite, unlimited(64)).cases
 
     return expanded
 
 
 def test_every_published_model_has_a_count_here():
-    assert COUNTS.keys() == PUBLISHED.keys() == {*get_args(Published)} - {"none"}
+    assert COUNTS.keys() == PUBLISHED.keys()
 
 
 def test_parameters_are_the_published_counts(cases):
@@ -71,6 +69,20 @@ def test_a_run_is_predicted_at_other_sizes_with_the_model_that_its_sweep_names(c
     resolved = json.loads(json.dumps(suite.resolved))
     assert {case.model for case in resized(resolved, {1, 2}, 4)} == {case.model for case in found}
     assert {case.model.kind for case in found} == {"gpt", "moe"}
+
+
+@pytest.mark.parametrize(
+    ("like", "kind", "expected"),
+    [
+        ("gpt2", "gpt", ("gpt", 2, 768)),
+        ("gpt2", "moe", ("moe", 2, 768)),
+        ("mixtral-8x7b", "gpt", ("gpt", 2, 4096)),
+        ("gpt2", "block", ("block", 1, 256)),
+    ],
+)
+def test_another_kind_keeps_the_published_sizes_that_it_has(cases, like, kind, expected):
+    _, [case] = cases(f"{{like: {like}, layers: 2}}", overrides=[f"model.kind={kind}"])
+    assert (case.model.kind, case.model.layers, case.model.width) == expected
 
 
 @pytest.mark.parametrize("model", ["{like: gpt4}", "{kind: block, like: gpt2}", "{like: 3}"])
