@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from pscale.analysis import messages
@@ -76,20 +74,7 @@ def _read(suite: str, folder: Path, relevant: float) -> SuiteHistory:
     if not path.exists():
         known = ", ".join(files.suites(folder)) or "none yet: pscale history add RUN"
         raise ResultsError(f"{path}: no history of '{suite}'; known here: {known}")
-    with _without_collection():
-        return suite_history(files.read(folder, suite), relevant)
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Let nobody look for garbage meanwhile: there is none, and it takes as long as to read."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
+    return suite_history(files.read(folder, suite), relevant)
 
 
 def _accept(history: SuiteHistory, folder: Path, reason: str, cases: Sequence[str]) -> None:

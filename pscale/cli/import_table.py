@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pscale.cli.console import new_console
-from pscale.cli.options import Import, RunOptions
-from pscale.cli.run import published, tell_briefly
+from pscale.cli.options import Import
+from pscale.cli.run import report_alone
+from pscale.cli.workload_tables import write_figures
 from pscale.config import Case, to_document
 from pscale.config.metrics import conversion
 from pscale.config.workload import IMPORTED, Printed, number, with_text
 from pscale.errors import UsageError
-from pscale.report.brief import Answer
+from pscale.launch.outcome import Reading
 from pscale.runs import atomic_files
 from pscale.runs.journal import Journal
 from pscale.runs.run_events import Closed, Ended
@@ -68,11 +68,7 @@ def import_table(columns: Import) -> int:
         _write(journal, cases[key], (repeats[key], index), launch, columns)
         repeats[key] += 1
     journal.note(Closed())
-    answers: list[Answer] = []
-    options = RunOptions(reports=columns.reports, report=columns.report)
-    code = published(journal, options, new_console(stderr=True), answers)
-    tell_briefly(answers)
-    return code
+    return report_alone(journal, reported=columns.report)
 
 
 class _Table:
@@ -241,32 +237,17 @@ def _planned(
 def _write(journal: Journal, case: Case, numbers: tuple[int, int], launch: _Launch, columns: Import) -> None:
     """Write the row of a launch; one without a time that is a number has failed."""
     repeat, index = numbers
-    figures = {_TIME: launch.time, **launch.metrics}
-    values: dict[str, Printed] = {}
-    reason = ""
-    for name, text in figures.items():
+    figures: dict[str, Reading] = {}
+    for name, text in {_TIME: launch.time, **launch.metrics}.items():
         with suppress(ValueError):
-            values[name] = number(text)
-    if not values.get(_TIME, 0.0) > 0:
-        reason = f"line {launch.line} has no time in {columns.time}, but '{figures[_TIME]:.40}'"
-    ended: dict[str, Any] = {"status": "failed" if reason else "ok", "reason": reason, "launch_index": index}
-    if not reason:
-        unit = case.workload.figures[_TIME].unit
-        ended |= {
-            "step_s": case.workload.step_s(values[_TIME], unit),
-            "step_resolution_s": case.workload.step_s(values[_TIME].resolution, unit),
-        }
-        rows = [
-            {
-                "figure": name,
-                "value": float(value),
-                "resolution": value.resolution,
-                "unit": case.workload.figures[name].unit,
-                "better": case.workload.figures[name].better,
-            }
-            for name, value in values.items()
-        ]
-        write_part(journal.data, "figures", case.id, repeat, rows)
-    ended["provenance"] = json.dumps({})
-    write_part(journal.data, "cases", case.id, repeat, [{**planned_columns(case), **ended}])
-    journal.note(Ended(case=case.id, repeat=repeat, status=str(ended["status"]), reason=reason, wall_s=0.0))
+            value, unit = number(text), case.workload.figures[name].unit
+            figures[name] = Reading(value=float(value), unit=unit, resolution=value.resolution)
+    status, reason, timed = "ok", "", dict[str, Any]()
+    if _TIME in figures and figures[_TIME].value > 0:
+        timed = write_figures(journal, (case.id, repeat), case, figures)
+    else:
+        reason = f"line {launch.line} has no time in {columns.time}, but '{launch.time:.40}'"
+        status = "failed"
+    row = {"status": status, "reason": reason, "launch_index": index, "provenance": json.dumps({}), **timed}
+    write_part(journal.data, "cases", case.id, repeat, [{**planned_columns(case), **row}])
+    journal.note(Ended(case=case.id, repeat=repeat, status=status, reason=reason, wall_s=0.0))

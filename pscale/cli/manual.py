@@ -8,17 +8,16 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from typer.main import get_command
 
 from pscale import __version__, errors
 from pscale.cli.app import application, example_lines
 from pscale.cli.options import COMMANDS
-from pscale.config.choices import MOST, AnyValue, Bytes, Number, OneOf, Text
+from pscale.config.choices import MOST, AnyValue, Bytes, Number, Text
 from pscale.config.metrics import METRICS
 from pscale.runs.run_events import KINDS
 from pscale.suite.fields import Field, documentation, fields_of, fields_of_any_kind, group_at, kinds_of
@@ -35,59 +34,41 @@ _ENDS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Word:
-    """An argument or option as one types it, and what it means."""
-
-    typed: str
-    meaning: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """All that help says of a command."""
+class Entry(NamedTuple):
+    """All that help says of a command; `words` are its arguments and options as typed, and their meanings."""
 
     name: str
     group: str
     usage: str
     paragraphs: Sequence[str]
-    words: Sequence[Word]
+    words: Sequence[tuple[str, str]]
     examples: Mapping[str, str]
 
 
 def entries() -> list[Entry]:
     """Return pscale itself, then its commands, those of a group together, in the order of help."""
     root: Any = get_command(application())
-    commands = root.commands.values()
-    groups = list(dict.fromkeys(command.rich_help_panel for command in commands))
-    grouped = [each for group in groups for each in commands if each.rich_help_panel == group]
-    return [
-        _entry(root, "pscale", "Every command", ["COMMAND …"], {}),
-        *(_command_entry(command) for command in grouped),
-    ]
+    groups = list(dict.fromkeys(command.rich_help_panel for command in root.commands.values()))
+    commands = sorted(root.commands.values(), key=lambda each: groups.index(each.rich_help_panel))
+    return [_entry(root, "pscale", "Every command", {}), *map(_command_entry, commands)]
 
 
 def _command_entry(command: Any) -> Entry:
-    arguments = [each for each in command.params if each.param_type_name == "argument"]
-    names = [_argument(each) if each.required else f"[{_argument(each)}]" for each in arguments]
     examples = COMMANDS[command.name].examples
-    return _entry(command, f"pscale {command.name}", command.rich_help_panel, names, examples)
+    return _entry(command, f"pscale {command.name}", command.rich_help_panel, examples)
 
 
-def _entry(
-    command: Any, name: str, group: str, arguments: Sequence[str], examples: Mapping[str, str]
-) -> Entry:
-    has_options = any(each.param_type_name == "option" for each in command.params)
+def _entry(command: Any, name: str, group: str, examples: Mapping[str, str]) -> Entry:
+    said = [each for each in command.params if each.expose_value]  # those of Typer's own are not ours
+    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    named = [_argument(each) if each.required else f"[{_argument(each)}]" for each in arguments]
+    options = ["[OPTIONS]"] * (len(arguments) < len(command.params))
     return Entry(
         name=name,
         group=group,
-        usage=" ".join((name, *["[OPTIONS]"] * has_options, *arguments)),
+        usage=" ".join((name, *options, *(named if examples else ["COMMAND …"]))),
         paragraphs=[" ".join(part.split()) for part in command.help.split("\n\n")],
-        words=[
-            Word(typed=_typed(each), meaning=_meaning(each))
-            for each in command.params
-            if each.expose_value  # those of Typer's own are not ours to describe
-        ],
+        words=[(_typed(each), _meaning(each)) for each in said],
         examples=examples,
     )
 
@@ -134,7 +115,7 @@ def _page(commands: Sequence[Entry]) -> Iterator[str]:
         yield f"\n```sh\n{entry.usage}\n```\n"
         if entry.words:
             yield "| | |\n|---|---|"
-        yield from (f"| `{_cell(word.typed)}` | {_cell(word.meaning)} |" for word in entry.words)
+        yield from (f"| `{_cell(typed)}` | {_cell(meaning)} |" for typed, meaning in entry.words)
         if entry.examples:
             yield "\n".join(("\n```sh", *example_lines(entry.examples), "```"))
     yield "\n## Exit codes\n\n| | |\n|---|---|"
@@ -160,7 +141,7 @@ def _man_page(commands: Sequence[Entry]) -> Iterator[str]:
             yield f".SH {group.upper()}"
         yield f".SS {_roff(entry.usage)}"
         yield "\n.PP\n".join(map(_roff, entry.paragraphs))
-        yield from (f".TP\n\\fB{_roff(word.typed)}\\fR\n{_roff(word.meaning)}" for word in entry.words)
+        yield from (f".TP\n\\fB{_roff(typed)}\\fR\n{_roff(meaning)}" for typed, meaning in entry.words)
         if entry.examples:
             yield ".PP\nExamples:"
         yield from (f".TP\n{_roff(typed)}\n{_roff(purpose)}" for typed, purpose in entry.examples.items())
@@ -249,9 +230,7 @@ def _type(hint: Any) -> str:
 
 def _marked(hint: Any, mark: Any) -> str:
     if isinstance(mark, Text):
-        return mark.expected
-    if isinstance(mark, OneOf):
-        return "see the table below"
+        return "see the table below" if mark.words else mark.expected
     if not isinstance(mark, Number):
         return ""
     bounds = {"≥": mark.ge, ">": mark.gt, "<": mark.lt, "≤": None if mark.le in _UNSAID else mark.le}

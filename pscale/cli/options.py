@@ -6,7 +6,8 @@ Completion offers suites, runs, cases and fields; whatever goes wrong, nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from functools import cache
 from inspect import Parameter
@@ -89,19 +90,12 @@ def _starting(known: Iterable[str], incomplete: str) -> list[str]:
 def _below(incomplete: str, wanted: Any) -> list[str]:
     """Return what is wanted, and folders to go on into, where the word points."""
     written, _, _ = incomplete.rpartition("/")
-    folder = Path(written or ("/" if incomplete.startswith("/") else "."))
-    found = _entries(folder, wanted)
-    shown = [f"{path}/" if path.is_dir() and not wanted(path) else str(path) for path in found]
-    return _starting(shown, incomplete)[:_MOST]
-
-
-def _entries(folder: Path, wanted: Any) -> Iterator[Path]:
-    try:
-        for path in sorted(folder.iterdir()):
-            if not path.name.startswith(".") and (path.is_dir() or wanted(path)):
-                yield path
-    except OSError:
-        return
+    found = []
+    with suppress(OSError):
+        for path in sorted(Path(written or ("/" if incomplete.startswith("/") else ".")).iterdir()):
+            if not path.name.startswith(".") and (wanted(path) or path.is_dir()):
+                found.append(str(path) if wanted(path) else f"{path}/")
+    return _starting(found, incomplete)[:_MOST]
 
 
 REPORTS = Path("reports")

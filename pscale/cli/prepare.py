@@ -18,11 +18,13 @@ from pscale.errors import UsageError
 from pscale.launch.target import Target, find_target
 from pscale.suite.document import Document
 from pscale.suite.expand import expand
-from pscale.suite.load import Auto, Expectation, Site, Suite, find_site, load_suite
+from pscale.suite.load import Expectation, Site, Suite, find_site, load_suite
 from pscale.suite.shipped import suite_file
 
 if TYPE_CHECKING:
     from pscale.launch.launcher import Launcher
+
+_OF_SUITE = ("name", "title", "scaling", "given", "resolved")  # what a run keeps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +36,6 @@ class PreparedSuite:
     target: Target
     cases: Sequence[Case]
     expect: Sequence[Expectation]
-    repeats: int  # launches of each case; with `auto` the fewest
-    auto: Auto | None
     fits: Mapping[str, MemoryFit]  # the memory that each case needs on the target, by the case's id
 
     def document(self) -> dict[str, Any]:
@@ -44,20 +44,14 @@ class PreparedSuite:
 
         suite, scheduler = self.suite, self.target.site.scheduler
         return {
-            "suite": {
-                "name": suite.name,
-                "title": suite.title,
-                "scaling": suite.scaling,
-                "given": suite.given,
-                "resolved": suite.resolved,
-            },
+            "suite": {name: getattr(suite, name) for name in _OF_SUITE},
             "site": self.site.name,
             "scheduler": scheduler.name if scheduler else None,
             "poll_s": self.site.profile.poll_s,
             "expect": [asdict(expectation) for expectation in self.expect],
             "cases": [to_document(case) for case in self.cases],
-            "repeats": self.repeats,
-            "auto": asdict(self.auto) if self.auto else None,
+            "repeats": suite.repeat,
+            "auto": asdict(suite.auto) if suite.auto else None,
             "seed": secrets.randbits(32),
             "provenance": {**provenance(), "machine": self.target.machine.summary()},
         }
@@ -116,7 +110,5 @@ def prepare(source: Path | Document, options: SuiteOptions, *, submits: bool = T
         target=target,
         cases=expansion.cases,
         expect=expansion.expect,
-        repeats=suite.repeat,
-        auto=suite.auto,
         fits=memory_fits(expansion.cases, target.machine),
     )

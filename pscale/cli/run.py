@@ -77,6 +77,14 @@ def run_suites(suites: Sequence[PreparedSuite], options: RunOptions) -> int:
     return code
 
 
+def report_alone(journal: Journal, *, reported: bool) -> int:
+    """Report a run that is no suite's, and print what it says in brief; return the exit code."""
+    answers: list[Answer] = []
+    code = published(journal, RunOptions(report=reported), new_console(stderr=True), answers)
+    tell_briefly(answers)
+    return code
+
+
 def tell_briefly(answers: Sequence[Answer], *, stderr: bool = False) -> None:
     """Print what runs say in brief, if any was reported."""
     if answers:
@@ -112,31 +120,22 @@ def _run_here(suite: PreparedSuite, options: RunOptions, console: Console, answe
         return published(journal, options, console, answers)
     except KeyboardInterrupt:
         journal.finish()
-        done, least = len(journal.finished()), len(suite.cases) * suite.repeats
-        total = f"at least {least}" if suite.auto else least
-        say(
-            console,
-            f"\npscale: interrupted; {done} of {total} launches are kept in {journal.folder}\n"
-            f"continue with the same command; report these with: pscale report '{journal.folder}'",
-        )
+        kept = f"{len(journal.finished())} of {needed(journal)} launches are kept in {journal.folder}"
+        again = f"continue with the same command; report these with: pscale report '{journal.folder}'"
+        say(console, f"\npscale: interrupted; {kept}\n{again}")
         return INTERRUPTED
 
 
 def _start(suite: PreparedSuite, options: RunOptions, console: Console) -> tuple[Journal, Launcher]:
     """Return the run of a suite and its launcher: that of the MPI library of its programs, now built."""
-    if not any(case.workload.build for case in suite.cases):
-        launcher = suite.launcher()
-        return _journal(suite, options, console), launcher
+    launcher = None if any(case.workload.build for case in suite.cases) else suite.launcher()
     journal = _journal(suite, options, console)
-    build(journal, suite.cases, lambda text: say(console, text))
-    return journal, suite.launcher()
+    return journal, launcher or suite.launcher()
 
 
 def _manager(suite: PreparedSuite, options: RunOptions, console: Console) -> JobManager:
-    """Return what submits the jobs of a suite, whose programs are built here, once all jobs can be."""
-    journal = _journal(suite, options, console)
-    build(journal, suite.cases, lambda text: say(console, text))
-    return manager_of(suite, journal, console)
+    """Return what submits the jobs of a suite, once all jobs can be."""
+    return manager_of(suite, _journal(suite, options, console), console)
 
 
 def _look(options: RunOptions, console: Console) -> None:
@@ -173,10 +172,11 @@ def _run_submitted(
 
 
 def _journal(suite: PreparedSuite, options: RunOptions, console: Console) -> Journal:
-    """Return the run to continue, or a new one, whose events go where they are wanted."""
+    """Return the run to continue, or a new one, whose events go where they are wanted; build its programs."""
     journal = _opened(suite, options, console)
     if options.events is not None:
         _write_events(journal, options.events, console)
+    build(journal, suite.cases, lambda text: say(console, text))
     return journal
 
 
@@ -265,9 +265,9 @@ def _reported(journal: Journal, options: RunOptions, console: Console, answers: 
 
 def _launch(journal: Journal, suite: PreparedSuite, launcher: Launcher, console: Console) -> None:
     """Run what is left of the suite, with a bar that knows how long the cases should take."""
-    most = suite.auto.most if suite.auto else suite.repeats
-    rounds = Rounds(journal) if suite.auto else None
-    finished = journal.ends()
+    auto = suite.suite.auto
+    rounds, finished = Rounds(journal) if auto else None, journal.ends()
+    most = auto.most if auto else suite.suite.repeat
     planned = runner.plan_launches(suite.cases, most, journal.document["seed"])
     todo = [launch for launch in planned if launch.key not in finished]
     with counting() if console.is_interactive else nullcontext() as counter:
@@ -328,39 +328,27 @@ def manager_of(suite: PreparedSuite, journal: Journal, console: Console) -> JobM
 
 def wait(manager: JobManager, console: Console) -> bool:
     """Stay until all jobs have ended; tell whether all launches have: those that were cancelled are left."""
-    launches = _EndedLaunches(manager, console)
+    journal, launches = manager.journal, {launch.key: launch for launch in manager.todo}
+    ended, total = len(journal.finished()), needed(journal)
+
+    def print_end(event: Event) -> None:
+        nonlocal ended
+        if isinstance(event, Ended) and (launch := launches.get(event.key)):
+            ended += 1
+            console.print(end_line(f"{ended}/{total}", launch, event), highlight=False)
+
+    journal.observe(print_end)
     with console.status("") as line:
 
-        def on_look(manager: JobManager) -> None:
-            manager.journal.look()
-            line.update(launches.findings(manager))
+        def look(manager: JobManager) -> None:
+            journal.look()
+            statuses = (manager.statuses.get(job.name) for job in open_jobs(journal))
+            phases = Counter(status.phase if status else "submitted" for status in statuses)
+            jobs = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items())) or "none open"
+            line.update(f"{ended} of {total} launches; jobs: {jobs}; Ctrl-C leaves them running")
 
-        manager.launch(wait=True, on_look=on_look)
-    return manager.journal.is_finished()
-
-
-class _EndedLaunches:
-    """Prints each launch when it has ended; observes the journal of the run."""
-
-    def __init__(self, manager: JobManager, console: Console):
-        self._manager, self._console = manager, console
-        self._launches = {launch.key: launch for launch in manager.todo}
-        self._count, self._needed = len(manager.journal.finished()), needed(manager.journal)
-        manager.journal.observe(self)
-
-    def __call__(self, event: Event) -> None:
-        """Print what has ended: how long a step took, or the launch where it has no step time."""
-        if isinstance(event, Ended) and (launch := self._launches.get(event.key)):
-            self._count += 1
-            line = end_line(f"{self._count}/{self._needed}", launch, event)
-            self._console.print(line, highlight=False)
-
-    def findings(self, manager: JobManager) -> str:
-        """Say in one line how many launches have ended, and what the jobs do."""
-        statuses = (manager.statuses.get(job.name) for job in open_jobs(manager.journal))
-        phases = Counter(status.phase if status else "submitted" for status in statuses)
-        said = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items())) or "none open"
-        return f"{self._count} of {self._needed} launches; jobs: {said}; Ctrl-C leaves them running"
+        manager.launch(wait=True, on_look=look)
+    return journal.is_finished()
 
 
 def detached(journal: Journal) -> str:
@@ -387,8 +375,8 @@ def dry_run(suite: PreparedSuite, reports: Path) -> Iterator[str]:
         for case in suite.cases:
             yield _line(case, folder, launcher, target.machine)
         return
-    todo = runner.plan_launches(suite.cases, suite.repeats, _SEED)
-    planned = plan_jobs(todo, target.machine, suite.repeats, target.max_time_s)
+    todo = runner.plan_launches(suite.cases, suite.suite.repeat, _SEED)
+    planned = plan_jobs(todo, target.machine, suite.suite.repeat, target.max_time_s)
     for number, job in enumerate(planned, start=1):
         yield from _job(job, number, folder, target.site.scheduler, target.machine)
 

@@ -17,6 +17,7 @@ from pscale.cli.prepare import load, prepare
 from pscale.cli.run import run_suites
 from pscale.config import Launch
 from pscale.config.expressions import names_in
+from pscale.config.workload import FACTS
 from pscale.config.workload_command import launched_program, why_nested
 from pscale.errors import PlanError, UsageError
 from pscale.runs import atomic_files
@@ -31,7 +32,6 @@ _METRIC = re.compile(r"([A-Za-z_]\w*)(?:\[([^\]]*)\])?=(.+)", re.ASCII | re.DOTA
 _UNIT_BEHIND = re.compile(r".*\)\s*(?:\\s[*+]?|[ :])*(min|ms|us|ns|s|h)\b.*", re.DOTALL)
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 _OUTSIDE = re.compile(r",(?![^(]*\))")  # a comma that is in no parentheses
-_FACTS = ("ranks", "threads", "cores", "nodes", "here")
 _LARGEST_DEFAULT = 1 << 20
 _TIME, _RATE = "time", "rate"  # the figures of --step-time and --rate
 _RATE_UNIT = re.compile(r"([A-Za-z]\w*/[A-Za-z]+)[^\w)]*\(|\)(?:\\s[*+]?|\s)*([A-Za-z]\w*/[A-Za-z]+)")
@@ -49,11 +49,11 @@ def scale(options: Scale) -> int:
     if why_nested(program):
         raise UsageError(_refusal(program))
     suite_options = SuiteOptions(site=options.site, folder=Path.cwd())
-    smallest = _Study(program, options, [1])
+    smallest = Study(program, options, [1])
     _, _, target = load(smallest.document(), suite_options)
     cores = target.machine.all_cores
     ranks = _ranks(options.ranks) if options.ranks is not None else _powers(cores // options.threads)
-    study = _Study(program, options, ranks)
+    study = Study(program, options, ranks)
     document = study.document()
     if options.save is not None:
         _save(document, suite_options, options.save, {**target.machine.names(), "cores": 1 << 40})
@@ -110,7 +110,7 @@ def _save(document: Document, options: SuiteOptions, path: Path, machine: Mappin
     tell(f"{path} is the suite; pscale show {path} checks it, pscale run {path} measures it")
 
 
-class _Study:
+class Study:
     """The suite of one program: values of a file, and the option that each is from."""
 
     def __init__(self, program: Sequence[str], options: Scale, ranks: Sequence[int]):
@@ -164,16 +164,17 @@ class _Study:
         self._places[path] = Place(option=option)
 
     def _read_figures(self) -> None:
-        if regex := self._options.step_time:
-            match = _UNIT_BEHIND.fullmatch(regex)
-            unit = "match" if _groups(regex) == 2 else match[1] if match else "s"
-            self._figures[_TIME] = {"regex": regex, "unit": unit, "better": "lower"}
-            self._place("workload", "figures", _TIME, option="--step-time")
-        if regex := self._options.rate:
-            match = _RATE_UNIT.search(regex)
-            unit = "match" if _groups(regex) == 2 else (match[1] or match[2]) if match else "1/s"
-            self._figures[_RATE] = {"regex": regex, "unit": unit, "better": "higher"}
-            self._place("workload", "figures", _RATE, option="--rate")
+        time, rate = self._options.step_time, self._options.rate
+        for name, option, regex, better, in_unit, usual in (
+            (_TIME, "--step-time", time, "lower", _UNIT_BEHIND, "s"),
+            (_RATE, "--rate", rate, "higher", _RATE_UNIT, "1/s"),
+        ):
+            if regex:
+                match = in_unit.search(regex)
+                said = next(filter(None, match.groups()), usual) if match else usual
+                unit = "match" if _groups(regex) == 2 else said
+                self._figures[name] = {"regex": regex, "unit": unit, "better": better}
+                self._place("workload", "figures", name, option=option)
         for text in self._options.metric or ():
             option = f"--metric {text}"
             if not (match := _METRIC.fullmatch(text)):
@@ -199,7 +200,7 @@ class _Study:
         if not text:
             return match[0]
         if _NAME.fullmatch(text):
-            if text not in self._settings and text not in _FACTS:
+            if text not in self._settings and text not in FACTS:
                 raise UsageError(f"{self._label}: {{{text}}} has no value; give it one: --set {text}=400,800")
             return f"{{{text}}}"
         expression = _expression(text)

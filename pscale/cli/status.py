@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from pscale.launch.scheduler import BY_NAME, Scheduler
 from pscale.launch.scheduler.base import JobStatus, UnsureError
 from pscale.runs.atomic_files import to_json
 from pscale.runs.journal import Journal
-from pscale.runs.run_events import Ended, Launched
+from pscale.runs.run_events import Ended, Key, Launched
 from pscale.runs.run_folders import run_folder
 
 if TYPE_CHECKING:
@@ -41,85 +41,30 @@ _STYLES = {"running": "green", "completed": "green", "queued": "yellow"}
 _MARKS = {"ok": "[green]✓[/green]", "warn": "[yellow]![/yellow]", "fail": "[red]✗[/red]"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunState:
-    """A run as it is now."""
-
-    journal: Journal
-    jobs: list[SubmittedJob]
-    statuses: Mapping[str, JobStatus]
-    trouble: str = ""  # why the scheduler could not be asked
-
-    def document(self) -> dict[str, Any]:
-        """Return the state for JSON."""
-        journal = self.journal
-        finished = journal.is_finished()  # before the events: if so, they have every end
-        events = journal.events()
-        ended = {event.key: event for event in events if isinstance(event, Ended)}
-        begun = {event.key for event in events if isinstance(event, Launched)}
-        labels = {case["id"]: case.get("label", case["id"]) for case in journal.document["cases"]}
-        return {
-            "run": str(journal.folder),
-            "launches": len(labels) * journal.document["repeats"],
-            "until_precise": journal.document.get("auto") is not None,
-            "ended": dict(Counter(event.status for event in ended.values())),
-            "stopped": self._is_stopped(),
-            "under_way": sorted(
-                f"{labels.get(case, case)} #{repeat + 1}" for case, repeat in begun - ended.keys()
-            ),
-            "finished": finished,
-            "jobs": [self._job(job, ended.keys()) for job in self.jobs],
-            "trouble": self.trouble,
-        }
-
-    def _is_stopped(self) -> bool:
-        """Tell whether nothing runs it: it has no jobs, and the pscale that ran it here has ended."""
-        return (
-            not self.journal.document.get("scheduler")
-            and self.journal.is_abandoned()
-            and not self.journal.is_finished()
-        )
-
-    def _job(self, job: SubmittedJob, ended: Any) -> dict[str, Any]:
-        status = self.statuses.get(job.name)
-        folder = self.journal.job_folder(job.branch)
-        state = job.ending or ending_of(folder, status) or (status.phase if status else "unknown")
-        return {
-            "job": job.id or job.name,
-            "state": state,
-            "launches": len(job.keys),
-            "ended": sum(key in ended for key in job.keys),
-            "note": job.note or (status.note if status else ""),
-            "log": str(folder / "log.txt"),
-        }
-
-
 def status(options: Status) -> None:
     """Print the state of a run; with `watch` until it has finished."""
     journal = Journal.open(run_folder(options.path, options.reports))
     if options.as_json:
-        print(to_json(_state(journal).document()))
+        print(to_json(state_of(journal)))
     elif options.watch:
-        _watch(journal)
+        with changing(new_console()) as show:
+            watch(journal, lambda state: show(page_of(state)))
     else:
-        new_console().print(_page(_state(journal).document()), highlight=False)
+        new_console().print(page_of(state_of(journal)), highlight=False)
 
 
-def _watch(journal: Journal) -> None:
-    poll_s = max(_LOOK_S, float(journal.document.get("poll_s", POLL_S)))
-    state, asked = _state(journal), time.monotonic()
-    document = state.document()
-    with changing(new_console()) as show:
-        show(_page(document))
-        while not document["finished"]:
-            time.sleep(_LOOK_S)
-            if time.monotonic() - asked >= poll_s:
-                state, asked = _state(journal), time.monotonic()
-            else:
-                state = replace(state, jobs=jobs_of(journal))
-            before, document = document, state.document()
-            if document != before:
-                show(_page(document))
+def watch(journal: Journal, show: Callable[[dict[str, Any]], None], look_s: float = _LOOK_S) -> None:
+    """Show the state of a run whenever it has changed, until the run has finished."""
+    poll_s = max(look_s, float(journal.document.get("poll_s", POLL_S)))
+    answer, asked = _asked(journal), time.monotonic()
+    show(state := state_of(journal, answer))
+    while not state["finished"]:
+        time.sleep(look_s)
+        if time.monotonic() - asked >= poll_s:
+            answer, asked = _asked(journal), time.monotonic()
+        before, state = state, state_of(journal, answer)
+        if state != before:
+            show(state)
 
 
 def cancel(options: Cancel) -> None:
@@ -147,19 +92,54 @@ def _scheduler(journal: Journal) -> Scheduler | None:
     return BY_NAME.get(journal.document.get("scheduler") or "")
 
 
-def _state(journal: Journal) -> RunState:
-    """Ask the scheduler once, if a job may be running."""
+def _asked(journal: Journal) -> tuple[Mapping[str, JobStatus], str]:
+    """Ask the scheduler once, if a job may be running; return what it says of jobs, or why it cannot."""
     scheduler, current = _scheduler(journal), open_jobs(journal)
-    state = RunState(journal=journal, jobs=jobs_of(journal), statuses={})
-    if scheduler is None or not current:
-        return state
     try:
-        return replace(state, statuses=scheduler.poll_many(current))
+        return scheduler.poll_many(current) if scheduler and current else {}, ""
     except LaunchError as error:
-        return replace(state, trouble=str(error))
+        return {}, str(error)
 
 
-def _page(document: Mapping[str, Any]) -> RenderableType:
+def state_of(journal: Journal, answer: tuple[Mapping[str, JobStatus], str] | None = None) -> dict[str, Any]:
+    """Return the state of a run for JSON, as its scheduler answers or has answered."""
+    statuses, trouble = answer or _asked(journal)
+    finished = journal.is_finished()  # before the events: if so, they have every end
+    events = journal.events()
+    ended = {event.key: event for event in events if isinstance(event, Ended)}
+    begun = {event.key for event in events if isinstance(event, Launched)}
+    labels = {case["id"]: case.get("label", case["id"]) for case in journal.document["cases"]}
+    is_alone = not journal.document.get("scheduler") and journal.is_abandoned()  # nobody runs it
+    under_way = (f"{labels.get(case, case)} #{repeat + 1}" for case, repeat in begun - ended.keys())
+    return {
+        "run": str(journal.folder),
+        "launches": len(labels) * journal.document["repeats"],
+        "until_precise": journal.document.get("auto") is not None,
+        "ended": dict(Counter(event.status for event in ended.values())),
+        "stopped": is_alone and not journal.is_finished(),
+        "under_way": sorted(under_way),
+        "finished": finished,
+        "jobs": [_job(journal, job, statuses.get(job.name), ended.keys()) for job in jobs_of(journal)],
+        "trouble": trouble,
+    }
+
+
+def _job(
+    journal: Journal, job: SubmittedJob, status: JobStatus | None, ended: Collection[Key]
+) -> dict[str, Any]:
+    folder = journal.job_folder(job.branch)
+    state = job.ending or ending_of(folder, status) or (status.phase if status else "unknown")
+    return {
+        "job": job.id or job.name,
+        "state": state,
+        "launches": len(job.keys),
+        "ended": sum(key in ended for key in job.keys),
+        "note": job.note or (status.note if status else ""),
+        "log": str(folder / "log.txt"),
+    }
+
+
+def page_of(document: Mapping[str, Any]) -> RenderableType:
     """Return how many launches have ended and how, and a line for each job."""
     ended, total = document["ended"], document["launches"]
     counts = ", ".join(

@@ -52,10 +52,7 @@ def trace(options: Trace) -> None:
         return
     launches = traced(run)
     launch = chosen(run, launches, case, number)
-    if steps is not None and steps.stop > (kept := kept_steps(run, launch)):
-        raise UsageError(
-            f"--steps: events of {launch.label} were kept for its measured steps 0 to {kept - 1}"
-        )
+    _check_kept(run, launch, steps)
     table = launch_events(run, launch, steps=steps)
     about = {"run": run.name, "case": launch.case, "label": launch.label}
     lines = trace_lines(table, _places(run, launch), {**about, "launch": number})
@@ -135,6 +132,13 @@ def _of_case(run: Run, launches: Sequence[Traced], case: str) -> list[Traced]:
     return [launch for launch in launches if launch.case == named[0]]
 
 
+def _check_kept(run: Run, launch: Traced, steps: range | None) -> None:
+    if steps is not None and steps.stop > (kept := kept_steps(run, launch)):
+        raise UsageError(
+            f"--steps: events of {launch.label} were kept for its measured steps 0 to {kept - 1}"
+        )
+
+
 def _places(run: Run, launch: Traced) -> dict[int, str]:
     """Return where every rank ran, in words."""
     ranks = run.ranks[(run.ranks["case"] == launch.case) & (run.ranks["repeat"] == launch.repeat)]
@@ -194,10 +198,7 @@ def export(options: Export) -> None:
         _written(as_format, folder, lambda: write_extrap(run, folder))
         return
     launch = chosen(run, traced(run), case, number or 1)
-    if steps is not None and steps.stop > (kept := kept_steps(run, launch)):
-        raise UsageError(
-            f"--steps: events of {launch.label} were kept for its measured steps 0 to {kept - 1}"
-        )
+    _check_kept(run, launch, steps)
     title = f"{launch.label}, launch {launch.repeat + 1}"
     found = launch_of(launch_events(run, launch, steps=steps), title)
     name = f"{launch.case}-{launch.repeat + 1}"

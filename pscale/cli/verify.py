@@ -74,7 +74,7 @@ def verify(options: Verify) -> int:
         )
     cases = [proof(case) for case in suite.cases]
     fits = memory_fits(cases, suite.target.machine)
-    suite = replace(suite, cases=cases, repeats=1, auto=None, fits=fits)
+    suite = replace(suite, suite=replace(suite.suite, repeat=1, auto=None), cases=cases, fits=fits)
     launcher = suite.launcher()
     journal = Journal.create(options.reports / "verify", suite.suite.name, suite.document())
     verdicts: list[Verdict] = []

@@ -16,10 +16,10 @@ from typing import Any
 
 from pscale.cli import fail
 from pscale.cli.console import new_console, say
-from pscale.cli.options import RunOptions, host_list, seconds
 from pscale.cli.options import Watch as WatchOptions
+from pscale.cli.options import host_list, seconds
 from pscale.cli.progress import showing_share
-from pscale.cli.run import published, tell_briefly
+from pscale.cli.run import report_alone
 from pscale.cli.workload_tables import NOTES, library_of_command, observer_of, read_of, sibling_launcher
 from pscale.config import Case, Launch, Plan, to_dict
 from pscale.config.workload_command import why_nested
@@ -32,7 +32,6 @@ from pscale.launch.provenance import provenance
 from pscale.launch.runner import CaseLaunch, measure, skipped
 from pscale.launch.selection import check_hosts, select
 from pscale.launch.target import Target, find_target
-from pscale.report.brief import Answer
 from pscale.runs import atomic_files
 from pscale.runs.journal import Journal, writing_in
 from pscale.runs.launch_folder import LaunchFolder
@@ -220,12 +219,9 @@ def _identity(words: Sequence[str]) -> dict[str, str]:
 
 def _report(job: Watch, warnings: Sequence[str], *, reported: bool) -> int:
     """Report a run and what its document warns of."""
-    console = new_console(stderr=True)
-    answers: list[Answer] = []
-    code = published(job.journal, RunOptions(reports=job.folder, report=reported), console, answers)
-    tell_briefly(answers)
+    code = report_alone(job.journal, reported=reported)
     for text in warnings:
-        say(console, f"pscale: {text}")
+        say(new_console(stderr=True), f"pscale: {text}")
     return code
 
 

@@ -23,6 +23,7 @@ from pscale.launch.workload import Watching
 from pscale.runs.host import as_ranges
 from pscale.runs.journal import Journal
 from pscale.runs.launch_folder import LaunchFolder
+from pscale.runs.run_events import Key
 from pscale.runs.step_time import step_time_of
 from pscale.runs.store import write_columns, write_part
 from pscale.watch.preload import FOLDER, preload_words, program_library, sibling_library
@@ -103,28 +104,29 @@ def program_columns(
             columns = {"provenance": json.dumps({"watch": [f"Its calls were not recorded: {reason}"]})}
     if outcome.status != "ok" or case.well(launch.repeat) != "ok":
         return columns
-    if figures:
-        rows = [_figure_row(case, name, found) for name, found in figures.items()]
-        write_part(journal.data, "figures", *launch.key, rows)
+    timed = write_figures(journal, launch.key, case, figures)
     if case.workload.lists_steps:
         found = figures[case.workload.times]
         steps = [case.workload.step_s(step, found.unit) for step in found.steps]
         return _step_columns(journal, launch, steps)
-    step_s = _step_s(case, figures, outcome.wall_s, columns)
-    return {**columns, "step_s": step_s, "step_resolution_s": _step_resolution_s(case, figures)}
+    usual = outcome.wall_s if case.workload.times == WALL else columns.get("step_s")
+    return {**columns, "step_s": usual, **timed}
 
 
-def _step_resolution_s(case: Case, figures: Mapping[str, Reading]) -> float | None:
-    found = figures.get(case.workload.times)
-    if not (found and found.resolution):
-        return None
-    return found.resolution / found.value * case.workload.step_s(found.value, found.unit)
-
-
-def _figure_row(case: Case, name: str, found: Reading) -> dict[str, Any]:
-    better = case.workload.figures[name].better
-    known = {"figure": name, "value": found.value, "resolution": found.resolution}
-    return {**known, "unit": found.unit, "better": better}
+def write_figures(journal: Journal, key: Key, case: Case, figures: Mapping[str, Reading]) -> dict[str, Any]:
+    """Write the figures of a launch; return what its row says of the step time if that is one of them."""
+    rows = [
+        {"figure": name, **{column: getattr(found, column) for column in ("value", "unit", "resolution")}}
+        | {"better": case.workload.figures[name].better}
+        for name, found in figures.items()
+    ]
+    if rows:
+        write_part(journal.data, "figures", *key, rows)
+    if (found := figures.get(case.workload.times)) is None:
+        return {}
+    step_s = case.workload.step_s(found.value, found.unit)
+    resolution_s = found.resolution / found.value * step_s if found.resolution else None
+    return {"step_s": step_s, "step_resolution_s": resolution_s}
 
 
 def _step_columns(journal: Journal, launch: CaseLaunch, steps_s: Sequence[float]) -> dict[str, Any]:
@@ -133,14 +135,6 @@ def _step_columns(journal: Journal, launch: CaseLaunch, steps_s: Sequence[float]
     numbers = {"rank": [0] * count, "step": [*range(count)], "phase": ["program"] * count}
     write_columns(journal.data, "steps", *launch.key, {**numbers, "wall_s": steps_s, "end_s": ends_s})
     return {"steps": count, "warmup": 0, "step_s": step_time_of(steps_s)}
-
-
-def _step_s(case: Case, figures: Mapping[str, Reading], wall_s: float, watched: Mapping[str, Any]) -> float:
-    times = case.workload.times
-    if times == WALL:
-        return wall_s
-    found = figures.get(times)
-    return case.workload.step_s(found.value, found.unit) if found else float(watched["step_s"])
 
 
 def read_of(notes: Path | LaunchFolder, ranks: int) -> Recorded:

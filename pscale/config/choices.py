@@ -27,7 +27,6 @@ LARGEST_SCALE = 1 << 24  # of a loss: beyond it the inverse may vanish
 Reader = Callable[[Any], Any]
 _READ: Mapping[str, Callable[[str], float]] = {"bytes": size_bytes, "s": duration_s, "share": share}
 _PATTERNS = {"bytes": SIZE, "s": DURATION, "share": SHARE}
-_ANY_NAME = r"^[A-Za-z_]\w*$"
 
 
 class Formula(str):
@@ -133,55 +132,27 @@ class Number:
         return inner(value)
 
 
-class _Checked:
-    """A mark of values that `read` accepts."""
-
-    @property
-    def schema(self) -> Mapping[str, Any]:
-        """The JSON Schema of these values."""
-        raise NotImplementedError
-
-    def read(self, value: Any) -> Any:
-        """Return a value of a suite; raises ValueError for one that is not possible."""
-        raise NotImplementedError
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Reader) -> dict[str, Any]:
-        return _function("after", self.read, handler(source) if source is str else {"type": "any"})
-
-    def __get_pydantic_json_schema__(self, schema: Any, handler: Reader) -> Mapping[str, Any]:
-        return self.schema
-
-
 @dataclass(frozen=True)
-class Text(_Checked):
-    """A text of a form: a pattern without nested repetition, and what a message calls it."""
+class Text:
+    """A text of a form: a pattern without nested repetition, and what a message calls it.
+
+    An editor offers the `words` that have it.
+    """
 
     pattern: str
     expected: str
+    words: tuple[str, ...] = ()
 
-    @property
-    def schema(self) -> Mapping[str, Any]:  # noqa: D102
-        return {"type": "string", "pattern": f"^({self.pattern})$"}
+    def __get_pydantic_core_schema__(self, source: Any, handler: Reader) -> dict[str, Any]:
+        return _function("after", self._read, handler(source))
 
-    def read(self, value: str) -> str:  # noqa: D102
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Reader) -> dict[str, Any]:
+        pattern = f"^({self.pattern})$"
+        return one_of(self.words, pattern) if self.words else {"type": "string", "pattern": pattern}
+
+    def _read(self, value: str) -> str:
         if not re.fullmatch(self.pattern, value):
             raise ValueError(f"expected {self.expected}, got {quoted(value)}")
-        return value
-
-
-@dataclass(frozen=True)
-class OneOf(_Checked):
-    """One of some words that are known only when the program runs, or a name that the file itself gives."""
-
-    words: tuple[str, ...]
-
-    @property
-    def schema(self) -> Mapping[str, Any]:  # noqa: D102
-        return one_of(self.words, _ANY_NAME)
-
-    def read(self, value: str) -> str:  # noqa: D102
-        if not re.match(_ANY_NAME, value):
-            raise ValueError(f"expected one of {', '.join(self.words)}, got {quoted(value)}")
         return value
 
 
@@ -191,14 +162,17 @@ def one_of(words: Iterable[str], pattern: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class AnyValue(_Checked):
+class AnyValue:
     """A number, a text without null characters, true or false; a text with "=" in front is an expression."""
 
-    @property
-    def schema(self) -> Mapping[str, Any]:  # noqa: D102
+    def __get_pydantic_core_schema__(self, source: Any, handler: Reader) -> dict[str, Any]:
+        return _function("after", self.read, {"type": "any"})
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Reader) -> dict[str, Any]:
         return {"type": ["number", "string", "boolean"]}
 
-    def read(self, value: Any) -> Any:  # noqa: D102
+    def read(self, value: Any) -> Any:
+        """Return a value of a suite; raises ValueError for one that is not possible."""
         if not isinstance(value, bool | int | float | str):
             shown = {type(None): "null", dict: "fields", list: "a list"}.get(type(value), repr(value))
             raise ValueError(f"expected a number, a text, true or false, got {shown}")

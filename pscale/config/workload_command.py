@@ -37,24 +37,15 @@ Path_ = tuple[str | int, ...]
 Found = tuple[Path_, str]  # a field, and what is wrong with it
 
 
-def arguments(case: Case, nodes: int = 1) -> tuple[str, ...]:
-    """Return what each rank of a case is: a program by its absolute path, and its arguments.
+def arguments(case: Case, nodes: int = 1, *, build: bool = False) -> tuple[str, ...]:
+    """Return what each rank of a case is, or what builds it: a program by its absolute path, and arguments.
 
     `nodes` is how many the case runs on. Raises ValueError where the command is none.
     """
-    values, command = _values(case, nodes), case.workload.command
+    values, command = _values(case, nodes), (case.workload.build or "") if build else case.workload.command
     if case.workload.shell:
         quoted = {name: shlex.quote(value) for name, value in values.items()}
         return SHELL, "-c", _filled(command, quoted)
-    first, *rest = (_filled(word, values) for word in shlex.split(command))
-    return str(_program(first, case.program.folder) or first), *rest
-
-
-def build_words(case: Case) -> tuple[str, ...]:
-    """Return the command that builds a case, of one that has such. Raises ValueError where it is none."""
-    values, command = _values(case), case.workload.build or ""
-    if case.workload.shell:
-        return SHELL, "-c", _filled(command, {name: shlex.quote(value) for name, value in values.items()})
     first, *rest = (_filled(word, values) for word in shlex.split(command))
     return str(_program(first, case.program.folder) or first), *rest
 
@@ -150,29 +141,28 @@ def problems(case: Case) -> Iterator[Found]:
     yield from unknown
     if unknown:
         return
-    command: Path_ = ("workload", "command")
-    try:
-        words = arguments(case)
-    except ValueError as error:
-        yield command, f"cannot be divided into arguments: {error}"
+    first = "build" if case.workload.build else "command"  # its program has to be there
+    words: dict[str, tuple[str, ...]] = {}
+    for name in dict.fromkeys(("command", first)):
+        try:
+            words[name] = arguments(case, build=name == "build")
+        except ValueError as error:
+            yield ("workload", name), f"cannot be divided into arguments: {error}"
+    if "command" not in words:
         return
-    if case.workload.build:
-        yield from _build_problems(case)
     if not case.workload.shell:
-        why = "" if case.workload.build else _why_no_program(words[0], case.program.folder)
-        if why:
-            yield command, why
-        if why := why_nested(words):
-            yield command, why
-        yield from ((command, why) for why in _why_no_arguments(case, words[1:]))
-    if not case.workload.build:
+        if first in words and (why := _why_no_program(words[first][0], case.program.folder)):
+            yield ("workload", first), why
+        whys = filter(None, (why_nested(words["command"]), *_why_no_arguments(case, words["command"][1:])))
+        yield from ((("workload", "command"), why) for why in whys)
+    if first == "command":
         yield from _input_problems(case)
     yield from _figure_problems(case)
     for path, text in _texts(case):
-        name = PurePosixPath(_filled(text, _values(case)))
+        file = PurePosixPath(_filled(text, _values(case)))
         written = "out" in path or path[1] == "figures"
-        if written and (name.is_absolute() or ".." in name.parts):
-            yield path, f"{name} is outside of the launch's folder"
+        if written and (file.is_absolute() or ".." in file.parts):
+            yield path, f"{file} is outside of the launch's folder"
 
 
 def numbers(case: Case) -> dict[str, float | str | bool]:
@@ -184,16 +174,6 @@ def numbers(case: Case) -> dict[str, float | str | bool]:
 def used_names(case: Case) -> set[str]:
     """Return the names in braces in the command and in the names of files."""
     return {name for _, text in _texts(case) for name in placeholders(text)}
-
-
-def _build_problems(case: Case) -> Iterator[Found]:
-    try:
-        words = build_words(case)
-    except ValueError as error:
-        yield ("workload", "build"), f"cannot be divided into arguments: {error}"
-        return
-    if not case.workload.shell and (why := _why_no_program(words[0], case.program.folder)):
-        yield ("workload", "build"), why
 
 
 def _figure_problems(case: Case) -> Iterator[Found]:

@@ -182,7 +182,7 @@ def build(journal: Journal, cases: Sequence[Case], tell: Callable[[str], None]) 
     for case in cases:
         if not case.workload.build or case.id in notes:
             continue
-        words = workload_command.build_words(case)
+        words = workload_command.arguments(case, build=True)
         command = shlex.join(words)
         if command not in reasons:
             tell(f"building: {command}")

@@ -171,44 +171,47 @@ def _foreign_fields(suite: Suite, draft: Draft) -> Iterator[Problem]:
 
 def _injection_problems(case: Case) -> Iterator[Problem]:
     """Yield what is wrong with the injection into a case."""
-    inject, jitter, label = case.inject, case.jitter, case.label
-    if inject.delay_s and (text := _rank_problem(case, inject.rank, inject.phase)):
-        yield Problem(("inject", "rank"), f"{label}: {text}")
-    if inject.delay_s and inject.every > case.train.steps:
-        text = f"one step of {inject.every} is more than the {case.train.steps} measured steps"
-        yield Problem(("inject", "every"), f"{label}: {text}")
+    inject, jitter, steps = case.inject, case.jitter, case.train.steps
+    if inject.delay_s:
+        yield from _problem_of(case, "inject.rank", _rank_problem(case, inject.rank, inject.phase))
+        if inject.every > steps:
+            text = f"one step of {inject.every} is more than the {steps} measured steps"
+            yield from _problem_of(case, "inject.every", text)
     for rank in jitter.ranks:
-        if text := _rank_problem(case, rank, jitter.phase):
-            yield Problem(("jitter", "ranks"), f"{label}: {text}")
+        yield from _problem_of(case, "jitter.ranks", _rank_problem(case, rank, jitter.phase))
     if jitter.mean_s and not jitter.ranks and jitter.phase == "data" and case.plan.pp > 2:
         text = "stages between the first and the last read no data; name ranks that do, or another phase"
-        yield Problem(("jitter", "phase"), f"{label}: {text}")
+        yield from _problem_of(case, "jitter.phase", text)
+
+
+_NO_LEARNING = "ghosts learn nothing to save, load or evaluate; leave {} out"
+_NO_SAMPLES = "ghosts read no samples; leave {} out"
 
 
 def _ghost_problems(case: Case) -> Iterator[Problem]:
     """Yield what a case whose computing is slept cannot have."""
-    if not case.ghost.gflops:
-        return
-    train = case.train
-    if case.plan.offload != "none":
-        text = "ghost computing moves nothing to files; set plan.offload: none"
-        yield Problem(("plan", "offload"), f"{case.label}: {text}")
-    if is_16_bit(case.model.dtype):
-        text = f"sums of {case.model.dtype} are computed, and ghosts compute nothing; set precision: float32"
-        yield Problem(("precision",), f"{case.label}: {text}")
-    for name, asks in (("save", train.save.every), ("evaluate", train.evaluate.every), ("load", train.load)):
-        if asks:
-            text = f"ghosts learn nothing to save, load or evaluate; leave train.{name} out"
-            yield Problem(("train", name), f"{case.label}: {text}")
-    for name, asks in (("prefetch", case.data.prefetch), ("hints", bool(case.data.hints))):
-        if asks:
-            yield Problem(("data", name), f"{case.label}: ghosts read no samples; leave data.{name} out")
-    if case.model.op != "sum":
-        text = "ghosts reduce by sum alone; set model.op: sum"
-        yield Problem(("model", "op"), f"{case.label}: {text}")
-    if case.timing.pace:
-        text = "the pace is that of computing, and ghosts compute nothing; set timing.pace: false"
-        yield Problem(("timing", "pace"), f"{case.label}: {text}")
+    data, train, dtype = case.data, case.train, case.model.dtype
+    sums = f"sums of {dtype} are computed, and ghosts compute nothing; set precision: float32"
+    pace = "the pace is that of computing, and ghosts compute nothing; set timing.pace: false"
+    for field, is_set, text in (
+        ("plan.offload", case.plan.offload != "none", "ghost computing moves nothing to files; set {}: none"),
+        ("precision", is_16_bit(dtype), sums),
+        ("train.save", train.save.every, _NO_LEARNING),
+        ("train.evaluate", train.evaluate.every, _NO_LEARNING),
+        ("train.load", train.load, _NO_LEARNING),
+        ("data.prefetch", data.prefetch, _NO_SAMPLES),
+        ("data.hints", data.hints, _NO_SAMPLES),
+        ("model.op", case.model.op != "sum", "ghosts reduce by sum alone; set {}: sum"),
+        ("timing.pace", case.timing.pace, pace),
+    ):
+        if case.ghost.gflops and is_set:
+            yield from _problem_of(case, field, text.format(field))
+
+
+def _problem_of(case: Case, field: str, text: str) -> Iterator[Problem]:
+    """Yield what is wrong with a field of a case, if anything is."""
+    if text:
+        yield Problem(tuple(field.split(".")), f"{case.label}: {text}")
 
 
 def _rank_problem(case: Case, rank: int, phase: str) -> str:

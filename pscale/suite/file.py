@@ -17,7 +17,6 @@ from pscale.config.choices import (
     InSuite,
     NonEmpty,
     Number,
-    OneOf,
     PositiveInt,
     Scaling,
     Text,
@@ -78,7 +77,7 @@ class Sweep(BaseModel):
 class Expect(Group):
     """A demand on a metric of the report, in `unit`, of the cases that `where` selects or `case` names."""
 
-    metric: Annotated[str, OneOf(tuple(METRICS))]
+    metric: Annotated[str, Text(r"[A-Za-z_]\w*", f"one of {', '.join(METRICS)}", words=(*METRICS,))]
     """Metric, see the table below, or a figure of the workload by its name."""
     where: str = ""
     """Condition that selects cases; empty: all that run."""

@@ -22,7 +22,7 @@ from synthetic import Point, write_run
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.analysis.timeline import launch_events, traced
-from pscale.cli.status import _page, _state
+from pscale.cli.status import page_of, state_of
 from pscale.errors import PscaleError, ResultsError
 from pscale.export.activities import launch_of
 from pscale.export.chakra import write_chakra
@@ -64,7 +64,7 @@ def whole(tmp_path_factory):
 def reported(run):
     """Read a run in every way; return the mistakes that are named."""
     found = []
-    for read in (_report, card, lambda path: _page(_state(Journal.open(path)).document())):
+    for read in (_report, card, lambda path: page_of(state_of(Journal.open(path)))):
         try:
             read(run)
         except PscaleError as error:

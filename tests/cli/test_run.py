@@ -15,7 +15,7 @@ from noted import note_end
 
 from pscale.cli import main
 from pscale.cli import run as run_module
-from pscale.cli import status as status_module
+from pscale.cli.status import watch
 from pscale.launch import launcher
 from pscale.launch.machine import inspect
 from pscale.runs.journal import Journal
@@ -150,8 +150,7 @@ def test_new_and_run_choose_what_is_gone_on_with(run, pscale):
     assert (code, "give one suite" in said) == (2, True)
 
 
-def test_status_can_be_watched_until_the_run_has_finished(run, pscale, monkeypatch):
-    monkeypatch.setattr(status_module, "_LOOK_S", 0.01)
+def test_status_can_be_watched_until_the_run_has_finished(run, pscale):
     _, (folder,) = run()
     last = Journal.open(folder).events()[-2]
     label = next(
@@ -162,15 +161,15 @@ def test_status_can_be_watched_until_the_run_has_finished(run, pscale, monkeypat
     lock = folder / "lock"
     lock.write_text(lock.read_text().replace(f"process {os.getpid()}", f"process {2**30}"))
     assert f"interrupted: {label} not running" in pscale("status")[1]
-    draw, journal = status_module._page, Journal.open(folder)
+    journal, seen = Journal.open(folder), []
 
-    def ends_once_it_is_drawn(document):
-        drawn = draw(document)
+    def show(state):
+        seen.append(state["ended"])
         if not journal.is_finished():
             note_end(journal, last.key, "failed", "why", 1.0)
-        return drawn
 
-    monkeypatch.setattr(status_module, "_page", ends_once_it_is_drawn)
+    watch(journal, show, look_s=0.01)
+    assert seen == [{"ok": 2}, {"ok": 2, "failed": 1}]
     code, said = pscale("status", folder, "--watch")
     assert code == 0
     assert "3 of 3 launches have ended: 2 ok, 1 failed" in said

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from pscale.cli.options import Scale
-from pscale.cli.scale import _Study
+from pscale.cli.scale import Study
 from pscale.suite.expand import expand
 from pscale.suite.load import load_suite
 
@@ -134,7 +134,7 @@ def test_each_form_of_a_command_line_is_a_suite(saved, options, program, workloa
 def test_the_saved_suite_has_the_cases_of_the_command_line(saved, folder):
     words, settings = ["python", "mine.py", "{n}", "{007 * ranks}".replace("007", "7")], ["n=1e3,010"]
     saved("--ranks", "1,2", "--set", *settings, "--", *words)
-    study = _Study(words, Scale(values=settings), [1, 2]).document()
+    study = Study(words, Scale(values=settings), [1, 2]).document()
     direct, kept = (
         expand(load_suite(source, folder=folder), MACHINE).cases for source in (study, folder / "kept.yaml")
     )
@@ -145,7 +145,7 @@ def test_the_saved_suite_has_the_cases_of_the_command_line(saved, folder):
 
 def test_a_study_that_is_watched_has_the_cases_of_one_that_is_not(folder):
     def ids(watch):
-        document = _Study(["./mine"], Scale(watch=watch), [1, 2]).document()
+        document = Study(["./mine"], Scale(watch=watch), [1, 2]).document()
         return [case.id for case in expand(load_suite(document, folder=folder), MACHINE).cases]
 
     assert ids(watch=True) == ids(watch=False)
@@ -164,7 +164,7 @@ def standard_input(descriptor):
 
 def test_the_file_that_is_standard_input_is_that_of_every_launch(folder):
     with (folder / "input.dat").open() as file, standard_input(file.fileno()):
-        document = _Study(["./mine"], Scale(), [1]).document()
+        document = Study(["./mine"], Scale(), [1]).document()
     assert document.values["workload"]["stdin"] == "input.dat"
 
 

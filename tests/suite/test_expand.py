@@ -1,5 +1,6 @@
 import re
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -19,61 +20,43 @@ def labels(cases):
     return [case.label for case in cases]
 
 
-def test_a_sweep_of_lists_is_every_combination(cases):
-    made = cases((SWEEP, "  ranks: [1, 2]\n  plan.reduction: [bucketed, all-reduce]"))
-    assert [(case.ranks, case.plan.dp, case.plan.reduction) for case in made] == [
-        (1, 1, "bucketed"),
-        (1, 1, "all-reduce"),
-        (2, 2, "bucketed"),
-        (2, 2, "all-reduce"),
-    ]
-    assert labels(made) == [
-        "1 rank · bucketed",
-        "1 rank · all-reduce",
-        "2 ranks · bucketed",
-        "2 ranks · all-reduce",
-    ]
-    assert [case.series for case in made] == ["bucketed", "all-reduce"] * 2
+TWO = "ranks: [1, 2]\n  plan.reduction: [bucketed, all-reduce]"
+ZIPPED = "data.loading: [memory, mpi-io]\n  zip: {ranks: [1, 2], model.width: [64, 128]}"
+BY_HAND = "cases: [{ranks: 1}, {ranks: 2, optimizer: sgd}, {threads: 2, steps: 5}]"
+NAMES = "width: [64]\n  model.heads: [2]\n  launch.env.A: [b, c]"
+CASES = """
+ranks plan.dp plan.reduction | 1 1 bucketed, 1 1 all-reduce, 2 2 bucketed, 2 2 all-reduce
+data.loading ranks model.width | memory 1 64, memory 2 128, mpi-io 1 64, mpi-io 2 128
+ranks threads train.optimizer train.steps | 1 1 adamw 10, 2 1 sgd 10, 1 2 adamw 5
+model.width model.heads launch.env | 64 2 {'A':'b'}, 64 2 {'A':'c'}
+"""
 
 
-def test_zipped_lists_go_in_step_within_the_other_combinations(cases):
-    made = cases((SWEEP, "  data.loading: [memory, mpi-io]\n  zip: {ranks: [1, 2], model.width: [64, 128]}"))
-    assert [(case.data.loading, case.ranks, case.model.width) for case in made] == [
-        ("memory", 1, 64),
-        ("memory", 2, 128),
-        ("mpi-io", 1, 64),
-        ("mpi-io", 2, 128),
-    ]
-    assert [case.series for case in made] == ["memory", "memory", "mpi-io", "mpi-io"], (
-        "the width goes with the ranks"
-    )
+@pytest.mark.parametrize(
+    ("sweep", "row"), zip([TWO, ZIPPED, BY_HAND, NAMES], CASES.strip().splitlines(), strict=True)
+)
+def test_a_sweep_is_every_combination_of_lists_of_zipped_ones_and_of_cases_by_hand(cases, sweep, row):
+    fields, expected = row.split(" | ")
+    values = [attrgetter(*fields.split())(case) for case in cases((SWEEP, f"  {sweep}"))]
+    assert [" ".join(str(one).replace(": ", ":") for one in each) for each in values] == expected.split(", ")
 
 
-def test_cases_by_hand_set_only_what_they_name(cases):
-    made = cases((SWEEP, "  cases: [{ranks: 1}, {ranks: 2, optimizer: sgd}, {threads: 2, steps: 5}]"))
-    assert [(case.ranks, case.threads, case.train.optimizer, case.train.steps) for case in made] == [
-        (1, 1, "adamw", 10),
-        (2, 1, "sgd", 10),
-        (1, 2, "adamw", 5),
-    ]
-
-
-def test_every_field_can_be_short_or_dotted_and_in_a_variable(cases):
-    made = cases((SWEEP, "  width: [64]\n  model.heads: [2]\n  launch.env.OMP_PLACES: [cores, threads]"))
-    assert [(case.model.width, case.model.heads, case.launch.env) for case in made] == [
-        (64, 2, {"OMP_PLACES": "cores"}),
-        (64, 2, {"OMP_PLACES": "threads"}),
-    ]
-    assert labels(made) == ["OMP_PLACES cores", "OMP_PLACES threads"]
-
-
-def test_the_size_is_the_ranks_within_series_of_equal_threads_or_else_the_threads(cases):
-    both = cases((SWEEP, "  ranks: [1, 2]\n  threads: [1, 2]"))
-    assert labels(both)[:2] == ["1 rank · 1 thread", "1 rank · 2 threads"]
-    assert [case.series for case in both] == ["1 thread", "2 threads"] * 2
-    threads = cases((SWEEP, "  threads: [1, 2, 4]"))
-    assert labels(threads) == ["1 thread", "2 threads", "4 threads"]
-    assert {case.series for case in threads} == {""}
+@pytest.mark.parametrize(
+    ("sweep", "called", "series"),
+    [
+        (TWO, "1 rank · bucketed, 1 rank · all-reduce, 2 ranks · bucketed", "bucketed, all-reduce, bucketed"),
+        (ZIPPED, "1 rank · memory · width 64, 2 ranks · memory · width 128", "memory, memory, mpi-io"),
+        (NAMES, "A b, A c", "A b, A c"),
+        ("ranks: [1, 2]\n  threads: [1, 2]", "1 rank · 1 thread, 1 rank · 2 threads", "1 thread, 2 threads"),
+        ("threads: [1, 2, 4]", "1 thread, 2 threads, 4 threads", ", , "),
+    ],
+)
+def test_a_label_names_what_varies_and_a_series_that_without_the_size_and_what_goes_with_it(
+    cases, sweep, called, series
+):
+    made = cases((SWEEP, f"  {sweep}"))
+    assert ", ".join(labels(made)).startswith(called)
+    assert ", ".join(case.series for case in made).startswith(series)
 
 
 def test_a_sweep_may_set_fields_of_groups_that_the_suite_leaves_out(cases):

@@ -89,27 +89,22 @@ def test_every_group_of_a_suite_is_read_strictly():
     assert [group for group in groups(File) if not issubclass(group, Group)] == []
 
 
-def test_an_editor_knows_every_field_and_no_other():
+def test_an_editor_knows_every_field_with_its_forms_and_documentation_and_no_other():
     schema = editor_schema()
-    assert schema["additionalProperties"] is False
     groups = schema["$defs"]
-    assert all(group["additionalProperties"] is False for group in groups.values())
+    assert all(group["additionalProperties"] is False for group in (schema, *groups.values()))
     sweep = groups["Sweep"]["properties"]
     assert {"ranks", "model.width", "width", "zip", "cases"} <= sweep.keys()
     assert "kind" not in sweep, "model or data?"
-
-
-def test_an_editor_lets_numbers_be_expressions_and_quantities():
-    groups = editor_schema()["$defs"]
     for group, field, pattern in (
-        ("ModelGpt", "width", "^="),
-        ("Plan", "bucket", "iB"),
+        *(("ModelGpt", "width", "^="), ("Plan", "bucket", "iB"), ("Plan", "dp", "ranks")),
         ("Launch", "time_limit", "[smhd]"),
-        ("Plan", "dp", "ranks"),
     ):
         number, text = groups[group]["properties"][field]["anyOf"]
         assert number["type"] in ("integer", "number")
         assert pattern in text["pattern"]
+    assert schema["properties"]["ranks"]["description"] == "MPI processes."
+    assert "heads" in groups["ModelGpt"]["properties"]["heads"]["description"]
 
 
 def test_an_editor_accepts_a_file_that_only_extends():
@@ -117,10 +112,3 @@ def test_an_editor_accepts_a_file_that_only_extends():
     assert schema["required"] == ["name"]
     assert {"required": ["extends"]} in schema["anyOf"]
     assert "required" not in schema["$defs"]["ModelGpt"]
-
-
-def test_an_editor_shows_the_documentation_of_fields():
-    schema = editor_schema()
-    assert schema["properties"]["ranks"]["description"] == "MPI processes."
-    assert "replicas" in schema["$defs"]["Plan"]["properties"]["dp"]["description"]
-    assert "heads" in schema["$defs"]["ModelGpt"]["properties"]["heads"]["description"]
