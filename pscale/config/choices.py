@@ -217,50 +217,12 @@ PositiveFloat = Annotated[float, Number(gt=0)]
 NonNegativeFloat = Annotated[float, Number(ge=0)]
 Fraction = Annotated[float, Number(ge=0, lt=1)]
 Degree = Annotated[int, Number(ge=1, le=MOST, words=(("ranks", "=ranks"), ("rest", "=rest")))]
-Scale = Annotated[float, Number(gt=0, le=LARGEST_SCALE)]
 Bytes = Annotated[int, Number(ge=1, le=1 << 40, unit="bytes")]
 Seconds = Annotated[float, Number(gt=0, unit="s")]
 SecondsOrZero = Annotated[float, Number(ge=0, unit="s")]
 NonEmpty = Annotated[str, Text(r"[\s\S]+", "a non-empty text")]
-Word = Annotated[str, Text(r"""[^\s'"`$\\]+""", "one word without quotes")]
-WordOrNothing = Annotated[str, Text(r"""[^\s'"`$\\]*""", "one word without quotes, or nothing")]
-Option = Annotated[str, Text(r"-[^\n\r\0]+", "one option of the scheduler such as '--exclusive'")]
-Host = Annotated[
-    str,
-    Text(
-        r"[\w.-]+:[1-9][0-9]{0,5}|[^\0:]+",
-        "a host and its cores, such as 'lab1:16', or the name of a file with such lines",
-    ),
-]
-Folder = Annotated[str, Text(r"(/[^\0]*)?", "a folder that begins with /, or nothing")]
-BlasChoice = Annotated[
-    str,
-    Text(
-        r"auto|numpy|openblas|blis|mkl|/[^\0]+",
-        "auto, numpy, openblas, blis, mkl, or the path of a library, which begins with /",
-    ),
-    InSuite(named=True),
-]
-Command = Annotated[
-    str,
-    Text(r"[^\0]*[^\s\0][^\0]*", "a program with its arguments, such as './a.out {n}'"),
-]
-Hints = Mapping[
-    Annotated[str, Text(r"[A-Za-z_][A-Za-z0-9_]{0,30}", "the name of a hint, such as striping_factor")],
-    Annotated[bool | int | str, Hint()],
-]
-Variable = Annotated[str, Text(r"[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")]
-Setting = Annotated[str, Text(r"[^\0]*", "a text without null characters")]
-Checkpoint = Annotated[
-    str,
-    Text(
-        r"none|selective|full|every-([2-9]|[1-9][0-9]{1,8})",
-        "none, selective, full, or every-2, every-3 and so on (every-1 is full)",
-    ),
-]
 
 Scaling = Literal["weak", "strong", "throughput"]
-Loading = Literal["memory", "mpi-io", "scatter", "files"]
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
 Context = Literal["ring", "ulysses", "all-gather", "unified"]
 Placement = Literal["zigzag", "contiguous"]

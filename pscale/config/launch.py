@@ -8,22 +8,38 @@ from typing import Annotated, Literal
 
 from pscale.config.choices import (
     MOST,
-    BlasChoice,
     Bytes,
     Group,
-    Host,
+    InSuite,
     KernelsChoice,
     NonEmpty,
     NonNegativeInt,
     Number,
-    Option,
     SchedulerChoice,
     Seconds,
-    Setting,
-    Variable,
-    Word,
-    WordOrNothing,
+    Text,
 )
+
+Word = Annotated[str, Text(r"""[^\s'"`$\\]+""", "one word without quotes")]
+WordOrNothing = Annotated[str, Text(r"""[^\s'"`$\\]*""", "one word without quotes, or nothing")]
+Option = Annotated[str, Text(r"-[^\n\r\0]+", "one option of the scheduler such as '--exclusive'")]
+Host = Annotated[
+    str,
+    Text(
+        r"[\w.-]+:[1-9][0-9]{0,5}|[^\0:]+",
+        "a host and its cores, such as 'lab1:16', or the name of a file with such lines",
+    ),
+]
+BlasChoice = Annotated[
+    str,
+    Text(
+        r"auto|numpy|openblas|blis|mkl|/[^\0]+",
+        "auto, numpy, openblas, blis, mkl, or the path of a library, which begins with /",
+    ),
+    InSuite(named=True),
+]
+Variable = Annotated[str, Text(r"[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")]
+Setting = Annotated[str, Text(r"[^\0]*", "a text without null characters")]
 
 
 @dataclass(frozen=True, kw_only=True)

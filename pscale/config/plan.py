@@ -11,10 +11,8 @@ from typing import Annotated, Literal
 from pscale.config.axes import BATCH_AXES, GRID_AXES, PLAN_AXES, SEQUENCE_AXES, mesh_sizes
 from pscale.config.choices import (
     Bytes,
-    Checkpoint,
     Context,
     Degree,
-    Folder,
     Group,
     InSuite,
     MatrixAlgorithm,
@@ -23,7 +21,17 @@ from pscale.config.choices import (
     Placement,
     PositiveInt,
     Schedule,
+    Text,
 )
+
+Folder = Annotated[str, Text(r"(/[^\0]*)?", "a folder that begins with /, or nothing")]
+Checkpoint = Annotated[
+    str,
+    Text(
+        r"none|selective|full|every-([2-9]|[1-9][0-9]{1,8})",
+        "none, selective, full, or every-2, every-3 and so on (every-1 is full)",
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
 
@@ -11,9 +12,8 @@ from pscale.config.choices import (
     Dtype,
     Fraction,
     Group,
-    Hints,
+    Hint,
     InSuite,
-    Loading,
     LossScaling,
     NonEmpty,
     NonNegativeFloat,
@@ -23,7 +23,7 @@ from pscale.config.choices import (
     Parts,
     PositiveFloat,
     PositiveInt,
-    Scale,
+    Text,
 )
 
 # Tokens of a sequence from which on computing scores again takes no longer than keeping them, within 4 % with
@@ -38,6 +38,10 @@ _TOKENS = InSuite(kinds=("gpt", "moe", "block"))
 _MOE = InSuite(kinds=("moe",))
 _COLLECTIVES = InSuite(kinds=("collectives",))
 _TEXT = InSuite(kinds=("text",))
+Hints = Mapping[
+    Annotated[str, Text(r"[A-Za-z_][A-Za-z0-9_]{0,30}", "the name of a hint, such as striping_factor")],
+    Annotated[bool | int | str, Hint()],
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +151,7 @@ class Data(Group):
     split: Annotated[Literal["partition", "sample"], _TEXT] = "partition"
     """`partition`: a part of the text for each sequence of the batch; `sample`: windows of all of it in
     random order."""
-    loading: Annotated[Loading, _TEXT] = "memory"
+    loading: Annotated[Literal["memory", "mpi-io", "scatter", "files"], _TEXT] = "memory"
     """`memory`: every rank holds the text; `mpi-io`: read by MPI-IO; `scatter`: one rank scatters it;
     `files`: a file per rank (not with `sample`)."""
     prefetch: Annotated[bool, _TEXT] = False
@@ -248,7 +252,7 @@ class Precision(Group):
     ] = "auto"
     """Factor of the loss, so that small gradients do not vanish; every rank skips a step whose gradients
     overflow. `auto`: `dynamic` for fp16, else `none`."""
-    initial_scale: Scale = 2.0**16
+    initial_scale: Annotated[float, Number(gt=0, le=LARGEST_SCALE)] = 2.0**16
     """First scale of `dynamic`; an overflow halves it."""
     growth_interval: Annotated[PositiveInt, InSuite(omitted=False)] = 2000
     """Steps without overflow after which `dynamic` doubles the scale."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
 
-from pscale.config.choices import AnyValue, Command, Group, NonEmpty, Number, Text
+from pscale.config.choices import AnyValue, Group, NonEmpty, Number, Text
 from pscale.config.metrics import conversion
 
 WALL, WATCH = "wall", "watch"  # what a step time may be, beside a figure
@@ -39,6 +39,7 @@ _TAKEN = frozenset({*FACTS, "cores_per_node", "memory_gib"})
 
 Name = Annotated[str, Text(r"[A-Za-z_][A-Za-z0-9_]*", "a name of letters, digits and _")]
 Regex = Annotated[str, Text(r"[^\0]{1,500}", "a regular expression of at most 500 characters")]
+Command = Annotated[str, Text(r"[^\0]*[^\s\0][^\0]*", "a program with its arguments, such as './a.out {n}'")]
 FileName = Annotated[str, Text(r"[^\0]+", "the name of a file")]
 Value = Annotated[bool | int | float | str, AnyValue()]
 
@@ -140,7 +141,9 @@ class Files(Group):
 class Workload(Group):
     """A program to measure in place of pscale's trainer: any command that mpiexec can start."""
 
-    command: Command
+    command: Annotated[
+        str, Text(r"[^\0]*[^\s\0][^\0]*", "a program with its arguments, such as './a.out {n}'")
+    ]
     """Program and arguments, as on a command line. `{ranks}`, `{threads}`, `{cores}` (ranks × threads),
     `{nodes}` (of the case) and `{NAME}` of every parameter stand for their values, `{here}` for the suite's
     folder; `{{NAME}}` is `{NAME}`. It is split into arguments before values are put in, so a value is always

@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 
 import pytest
 
-from pscale.config.choices import Bytes, Formula, Group, InSuite, Number, PositiveInt, Seconds, Word
+from pscale.config.choices import Bytes, Formula, Group, InSuite, Number, PositiveInt, Seconds
+from pscale.config.launch import Word
 from pscale.suite.fields import documentation, fields_of, fields_of_any_kind
 from pscale.suite.file import File
 from pscale.suite.load import resolved, values_of
