@@ -4,6 +4,7 @@ A field that is added to a group joins by itself: `_USUAL` only makes it likely 
 """
 
 import re
+from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import get_args
@@ -11,6 +12,7 @@ from typing import get_args
 import yaml
 from hypothesis import HealthCheck, Phase, assume, given, seed, settings
 from hypothesis import strategies as st
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from warm_ranks import failure_of
 from whole_runs import SMALL_TEXT
 
@@ -25,7 +27,6 @@ from pscale.nn.counts import parameters
 from pscale.suite.fields import LEAVES, field_at, fields_of, full_name, kinds_of
 from pscale.suite.file import Precision
 from pscale.suite.load import DATA_OF
-from pscale.suite.problems import read_type
 
 MOST_RANKS = 8
 MOST_REPAIRS = 12
@@ -88,7 +89,17 @@ def _parts(hint):
 
 
 def _is_valid(leaf, value):
-    return not isinstance(read_type(value, field_at(leaf).hint), list)
+    try:
+        _adapter(leaf).validate_python(value)
+    except ValidationError:
+        return False
+    return True
+
+
+@cache
+def _adapter(leaf):
+    hint = field_at(leaf).hint
+    return TypeAdapter(hint, config=None if is_dataclass(hint) else ConfigDict(strict=True))
 
 
 @st.composite

@@ -7,15 +7,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pscale.analysis.text import plural, size_of
 from pscale.config import Case
 from pscale.errors import ResultsError
 from pscale.launch.machine import Machine, Placement, place
 from pscale.parallel.schedule_timing import pipeline_bubble
-from pscale.runs.run_events import Ended
 from pscale.training.prediction import Prediction, free_bytes, fullest_rank, predict
+
+if TYPE_CHECKING:
+    from pscale.runs.run_events import Ended
 
 EMPTY_PROCESS_BYTES = 128 << 20  # of a rank before its model is built: Python, NumPy, MPI, Arrow, BLAS
 

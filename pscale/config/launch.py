@@ -112,7 +112,7 @@ class Launch(Group):
     `mkl`), or the library at a path; `auto`: [an OpenBLAS with OpenMP threads](blas.md) if there is one."""
     kernels: KernelsChoice = "auto"
     """The kernels beside matrix products: [kernels.md](kernels.md); `auto`: fused if built, else NumPy."""
-    env: Mapping[Variable, Setting] = field(default_factory=dict)
+    env: Mapping[Variable, Setting] = field(default_factory=dict, hash=False)
     """Environment variables of the job; they override those of pscale."""
     extra: tuple[str, ...] = ()
     """Options for the launcher; one about binding replaces those of pscale; options for a scheduler are

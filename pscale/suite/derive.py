@@ -32,7 +32,8 @@ def work_of(
     suite that is returned has what it sets. Raises UsageError where that leaves several works.
     """
     sweep = _of_work(suite.values.get("sweep") or {})
-    drafts = drafts_of(replace(suite, values={**suite.values, "ranks": ranks, "sweep": sweep}), machine)
+    values = {**suite.values, "ranks": ranks, "sweep": sweep}
+    drafts = drafts_of(replace(suite, values=values, read=None), machine)
     named = [replace(each, case=replace(each.case, label=_words(each))) for each in drafts]
     chosen = selected(named, only)
     if len(chosen) > 1:

@@ -21,23 +21,22 @@ from pscale.config.workload import stored
 from pscale.config.workload_command import with_program
 from pscale.errors import UsageError
 from pscale.suite.document import Path_
-from pscale.suite.fields import BY_MEMBER, PARAMS, SHORT, VARIABLE, field_at, fields_of, full_name, params_of
+from pscale.suite.fields import BY_MEMBER, PARAMS, SHORT, VARIABLE, field_at, full_name, params_of
 from pscale.suite.file import File
 from pscale.suite.load import Suite, open_degrees, resolved, values_of
 from pscale.suite.problems import (
     SHOWN,
     Problem,
-    kind_problems,
     nearest_field,
     place_of,
-    read_type,
+    read_group,
     suite_error,
 )
 
 MOST_CASES = 10_000
 _KINDS = ("model.kind", "model.like", "data.kind")  # fields that decide which others there are, or defaults
 Job = TypeVar("Job")
-_OF_CASES = ("name", "scaling", "require", *VARIABLE)  # fields of a suite that make its cases
+_GROUPS = ("scaling", "require", *VARIABLE)  # fields of a suite that make its cases
 _STDLIB = Data.source
 _ABSENT: dict[tuple[str, str], dict[str, Any]] = {  # the values of fields that a kind lacks
     ("model", "block"): {"layers": 1, "vocabulary": 0},
@@ -203,35 +202,29 @@ class _Drafts:
     def _of_kinds(self, kinds: Point) -> Any:
         """Return the fields that all cases with these kinds of groups share, or what is wrong with them."""
         if kinds not in self._shared:
-            values = {
-                name: value for name in _OF_CASES if (value := self._suite.values.get(name)) is not None
-            }
+            values = dict(self._suite.values)
             for kind in kinds:
                 group, _, name = kind.field.partition(".")
-                values[group] = {**values.get(group, {}), name: kind.value}
-            self._shared[kinds] = found = resolved(values)
+                values[group] = {**(values.get(group) or {}), name: kind.value}
+            found = self._suite.read if self._suite.read and not kinds else resolved(values)
+            self._shared[kinds] = found
             if isinstance(found, tuple):  # its groups are made, but for those that others decide about
                 fields, file = found
                 self._shared[kinds] = fields
-                made = {*_OF_CASES} - {"name", "data", "precision"}
+                made = {*_GROUPS} - {"data", "precision"}
                 self._groups |= {name: (fields[name], getattr(file, name)) for name in made}
         return self._shared[kinds]
 
     def _validated(self, fields: Mapping[str, Any]) -> dict[str, Any] | list[Problem]:
         """Return the groups of a case by name, or what is wrong with any; one like the last is made once."""
-        problems: list[Problem] = []
-        for name, field in fields_of(File).items():
-            last = self._groups.get(name)
-            is_absent = name not in _OF_CASES or name == "name" or fields[name] == self._no_program
-            if is_absent or (last and last[0] == fields[name]):
-                continue
-            problems += kind_problems({name: fields[name]}, File)
-            read = read_type(fields[name], field.group or field.hint)
+        groups = ((name, fields[name]) for name in _GROUPS if fields[name] != self._no_program)
+        changed = {name: value for name, value in groups if self._groups.get(name, (None,))[0] != value}
+        if changed:
+            read = read_group({name: fields[name] for name in ("name", "scaling")} | changed, File)
             if isinstance(read, list):
-                problems += [Problem((name, *each.path), each.message) for each in read]
-            else:
-                self._groups[name] = fields[name], read
-        return problems or {name: made for name, (_, made) in self._groups.items()}
+                return read
+            self._groups |= {name: (value, getattr(read, name)) for name, value in changed.items()}
+        return {name: made for name, (_, made) in self._groups.items()}
 
 
 _SHORT_PARTS = [(name, full.split(".")[:-1], full.split(".")[-1]) for name, full in SHORT.items()]

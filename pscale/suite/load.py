@@ -82,6 +82,7 @@ class Suite:
     file: Path
     folder: Path  # where files are that it names
     values: dict[str, Any] = field(repr=False)
+    read: tuple[dict[str, Any], File] | None = field(repr=False)  # `resolved` of the values
     places: Mapping[Path_, Place] = field(repr=False)
 
     def error(self, path: Path_, message: str) -> SuiteError:
@@ -108,15 +109,16 @@ def load_suite(
         document = document.over(site.launch)
     for override in overrides:
         document = overridden(document, override)
-    found = resolved(document.values)
-    if isinstance(found, list):
-        raise suite_error(found, document.places)
-    fields, _ = found
+    read = resolved(document.values)
+    if isinstance(read, list):
+        raise suite_error(read, document.places)
+    fields, _ = read
     rest = open_degrees(fields["plan"], document.values.get("plan", {}))
     problems = [Problem(("plan",), rest)] if isinstance(rest, str) else list(_expect_problems(fields))
     if problems:
         raise suite_error(problems, document.places)
-    fields["plan"] |= rest
+    assert not isinstance(rest, str)
+    fields = {**fields, "plan": {**fields["plan"], **rest}}
     uncounted = fields["launch"]["warmup"] + (fields["workload"]["watch"] == ONCE)
     auto = _auto(fields, uncounted) if fields["repeat"] == "auto" else None
     counted = fields["repeat"] if auto is None else 1 if auto.budget_s else auto.least - uncounted
@@ -130,6 +132,7 @@ def load_suite(
         file=path,
         folder=path.parent if folder is None else folder,
         values=document.values,
+        read=read,
         places=document.places,
     )
 

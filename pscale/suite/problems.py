@@ -7,11 +7,11 @@ import itertools
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from pscale.errors import SuiteError
 from pscale.suite.document import Path_, Place, dotted
@@ -65,27 +65,22 @@ def validated(values: Any, places: Mapping[Path_, Place], top: type[Read], withi
 
 def read_group(values: Any, top: type[Read]) -> Read | list[Problem]:
     """Return a group of values as a suite has them, or what is wrong with these."""
-    problems, read = list(kind_problems(values, top)), read_type(values, top)
-    return [*problems, *read] if isinstance(read, list) else problems or read
-
-
-def read_type(value: Any, hint: Any) -> Any | list[Problem]:
-    """Return a value of a type, or what is wrong with it; nothing is known of kinds."""
-    top = hint if isinstance(hint, type) else File
+    problems = list(_kind_problems(values, top))
     try:
-        return _adapter(hint).validate_python(value)
+        read: Read = _adapter(cast("Any", top)).validate_python(values)
     except ValidationError as error:
         errors = itertools.islice(error.errors(include_url=False), _MOST)
-        paths = ((found, _path(found["loc"], value)) for found in errors)
-        return [Problem(path, _message(found, path, value, top)) for found, path in paths]
+        paths = ((found, _path(found["loc"], values)) for found in errors)
+        return [*problems, *(Problem(path, _message(found, path, values, top)) for found, path in paths)]
+    return problems or read
 
 
 @cache
-def _adapter(hint: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(hint, config=None if is_dataclass(hint) else ConfigDict(strict=True))
+def _adapter(top: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(top)
 
 
-def kind_problems(values: Any, top: type) -> Iterator[Problem]:
+def _kind_problems(values: Any, top: type) -> Iterator[Problem]:
     """Yield which groups of several kinds name none, and which of their fields are of another kind."""
     for name, field in fields_of_any_kind(top).items():
         kinds = kinds_of(field.group) if field.group and not field.by_name else ("",)

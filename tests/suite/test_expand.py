@@ -33,7 +33,7 @@ model.width model.heads launch.env | 64 2 {'A':'b'}, 64 2 {'A':'c'}
 
 
 @pytest.mark.parametrize(
-    ("sweep", "row"), zip([TWO, ZIPPED, BY_HAND, NAMES], CASES.strip().splitlines(), strict=True)
+    ("sweep", "row"), [*zip([TWO, ZIPPED, BY_HAND, NAMES], CASES.strip().splitlines(), strict=True)]
 )
 def test_a_sweep_is_every_combination_of_lists_of_zipped_ones_and_of_cases_by_hand(cases, sweep, row):
     fields, expected = row.split(" | ")
