@@ -28,27 +28,27 @@ class Drawer:
     """A process that draws once, if it is asked to; nothing is left of it behind the block."""
 
     def __enter__(self) -> Self:
-        self._process = isolated_process.start(__name__)
+        self.process = isolated_process.start(__name__)
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(BrokenPipeError), self._process:  # what it has not read is for nobody
-            self._process.kill()
+        with suppress(BrokenPipeError), self.process:  # what it has not read is for nobody
+            self.process.kill()
 
     def ask(self, findings: Findings, folder: Path, formats: Sequence[str]) -> None:
         """Let it draw a run's figures into `folder`."""
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError), self._process.stdin as pipe:
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError), self.process.stdin as pipe:
             pickle.dump((findings, folder, formats), pipe)
 
     def answer(self) -> Drawn:
         """Return what it has drawn; raises what it has raised, and ResultsError where it has died."""
-        assert self._process.stdout is not None
+        assert self.process.stdout is not None
         try:
-            found: Drawn | Exception = pickle.load(self._process.stdout)
+            found: Drawn | Exception = pickle.load(self.process.stdout)
         except EOFError:
             raise ResultsError(
-                f"drawing figures ended with status {self._process.wait()}; --no-figures reports without them"
+                f"drawing figures ended with status {self.process.wait()}; --no-figures reports without them"
             ) from None
         if isinstance(found, Exception):
             raise found

@@ -58,7 +58,18 @@ def _launch(journal: Journal, work_order: dict[str, Any], sleep: Callable[[float
     fits = memory_fits(cases, nodes)
     own = {case for case, _ in mine}
     rounds = Rounds(journal, own) if journal.document.get("auto") else None
-    turn = _Turn(journal, work_order["job"], time.monotonic() + work_order["time_limit_s"] - _RESERVE_S)
+    deadline = time.monotonic() + work_order["time_limit_s"] - _RESERVE_S
+    begun = False
+
+    def is_due(launch: CaseLaunch) -> bool:
+        """Tell whether to start a launch: the first always, others if they are still ours and in time."""
+        nonlocal begun
+        owner = jobs.owners(jobs.jobs_of(journal)).get(launch.key)
+        in_time = time.monotonic() + launch.case.launch.time_limit_s < deadline
+        if owner != work_order["job"] or (begun and not in_time):
+            return False
+        begun = True
+        return rounds is None or rounds.wanted(launch)
 
     def settled(launch: CaseLaunch, outcome: Outcome) -> Ended:
         if outcome.status == "failed":  # by what ends the job? Then an interrupt follows
@@ -77,27 +88,10 @@ def _launch(journal: Journal, work_order: dict[str, Any], sleep: Callable[[float
         attempts=runner.ATTEMPTS_IN_JOBS,
         tell=tell,
         watching=watching(launcher),
-        wanted=lambda launch: turn.is_due(launch) and (rounds is None or rounds.wanted(launch)),
+        wanted=is_due,
     )
     if rounds:
         rounds.close()
-
-
-class _Turn:
-    """Decides whether a launch is still this job's to do, and whether there is time for it."""
-
-    def __init__(self, journal: Journal, number: int, deadline: float):
-        self._journal, self._number, self._deadline = journal, number, deadline
-        self._begun = False
-
-    def is_due(self, launch: CaseLaunch) -> bool:
-        """Tell whether to start a launch: the first always, others if they are still ours and in time."""
-        owner = jobs.owners(jobs.jobs_of(self._journal)).get(launch.key)
-        in_time = time.monotonic() + launch.case.launch.time_limit_s < self._deadline
-        if owner != self._number or (self._begun and not in_time):
-            return False
-        self._begun = True
-        return True
 
 
 if __name__ == "__main__":

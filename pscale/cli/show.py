@@ -338,7 +338,7 @@ def list_suites(options: Suites) -> None:
         rows.append((name, suite, cases, shipped.question(path)))
     if options.as_json:
         documents = [
-            {"suite": name, "question": question, "cases": len(cases), "launches": _least(suite, cases)}
+            {"suite": name, "question": question, "cases": len(cases), "launches": len(cases) * suite.repeat}
             for name, suite, cases, question in rows
         ]
         print(to_json(documents))
@@ -357,13 +357,9 @@ def list_suites(options: Suites) -> None:
     )
 
 
-def _least(suite: Suite, cases: Sequence[Case]) -> int:
-    return len(cases) * suite.repeat
-
-
 def _launches(suite: Suite, cases: Sequence[Case]) -> str:
     if suite.auto is None or not cases:
-        return str(_least(suite, cases))
+        return str(len(cases) * suite.repeat)
     budget = "" if suite.auto.budget_s is None else f", at most {rough(suite.auto.budget_s)}"
     return f"until ±{100 * suite.auto.precision:g}%{budget}"
 

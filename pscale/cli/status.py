@@ -209,15 +209,12 @@ def _show_runs(shown: Sequence[Card], count: int) -> None:
         *(Column("failed", str), Column("ranks", str), Column("best result", fold=True)),
         Column("host", wide=True),
     )
-    rows = tuple((_tone(card), _values(card)) for card in shown)
+    bad: Tone = "bad"
+    rows = tuple((bad if card.failed or card.trouble else "", _values(card)) for card in shown)
     left = f"{count - len(shown)} older runs not shown" if count > len(shown) else ""
     print_table(
         ReportTable(title="Runs", columns=columns, rows=rows, caption=left), new_console(highlight=False)
     )
-
-
-def _tone(card: Card) -> Tone:
-    return "bad" if card.failed or card.trouble else ""
 
 
 def _values(card: Card) -> tuple[Value, ...]:

@@ -101,7 +101,7 @@ def _compiled(node: ast.expr, depth: int) -> _Computation:
             combine, inner = _of_values(_OPERATORS[type(used)]), [left, right]
         case ast.Compare(left=left, ops=chain, comparators=others) if {*map(type, chain)} <= {*_OPERATORS}:
             combine, inner = _of_values(_chain([_OPERATORS[type(each)] for each in chain])), [left, *others]
-        case ast.Call(func=ast.Name(id=called), args=inner, keywords=[]) if called in _FUNCTIONS:
+        case ast.Call(func=ast.Name(id=called), args=inner, keywords=[]) if called in FUNCTIONS:
             combine = _of_values(_called(called, len(inner)))
         case _:
             raise UsageError(f"{_shortened(ast.unparse(node))} is not allowed: {_advice(node)}")
@@ -133,7 +133,7 @@ def _chain(used: list[Callable[..., Any]]) -> Callable[..., bool]:
 
 def _called(name: str, count: int) -> Callable[..., Any]:
     """Return a function that is called with so many values."""
-    function, least, most = _FUNCTIONS[name]
+    function, least, most = FUNCTIONS[name]
     if not least <= count <= most:
         raise UsageError(f"{name} takes {_COUNTS[least, most]}, not {count or 'none'}")
     numbers = _of_numbers(function)
@@ -152,7 +152,7 @@ def _advice(node: ast.expr) -> str:
         case ast.BinOp() | ast.UnaryOp() | ast.Compare():
             return "the operators are + - * / // % ** == != < <= > >= and or not in"
         case ast.Call():
-            return f"the functions are {', '.join(_FUNCTIONS)}"
+            return f"the functions are {', '.join(FUNCTIONS)}"
         case ast.Constant():
             return "values are numbers and texts"
     return "use only arithmetic, comparisons, and, or, not, in"
@@ -171,7 +171,7 @@ def _parse(text: str) -> ast.Expression:
 
 
 def _look_up(name: str, names: _Names) -> Any:
-    if name in _FUNCTIONS and name not in names:
+    if name in FUNCTIONS and name not in names:
         raise UsageError(f"{name} is a function; write {name}(…)")
     value: Any = names
     for part in [name] if name in names else name.split("."):
@@ -288,7 +288,7 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.In: _contains,
     ast.NotIn: lambda item, items: not _contains(item, items),
 }
-_FUNCTIONS: dict[str, tuple[Callable[..., Any], int, float]] = {  # with the fewest and the most values
+FUNCTIONS: dict[str, tuple[Callable[..., Any], int, float]] = {  # with the fewest and the most values
     "sqrt": (math.sqrt, 1, 1),
     "cbrt": (_cbrt, 1, 1),
     "isqrt": (_isqrt, 1, 1),

@@ -89,7 +89,16 @@ def load_network(path: Path) -> Tiers:
 
 def _tiers(given: NetworkFile, path: Path) -> Tiers:
     algorithms: Any = given.algorithms
-    return Tiers(tiers=tuple(map(_tier, given.tiers)), algorithms=algorithms, origin=str(path))
+    tiers = [
+        Tier(
+            name=each.name,
+            ranks=each.ranks,
+            link=None if each.latency is None else Link(latency_s=each.latency, bytes_per_s=each.bandwidth),
+            oversubscription=each.oversubscription or 1.0,
+        )
+        for each in given.tiers
+    ]
+    return Tiers(tiers=tuple(tiers), algorithms=algorithms, origin=str(path))
 
 
 def load_data_sheet(path: Path) -> DataSheet:
@@ -106,14 +115,6 @@ def load_data_sheet(path: Path) -> DataSheet:
     same = {name: getattr(given, name) for name in ("name", "products", "bandwidth", "cores", "price")}
     tiers = _tiers(network, path) if network else None
     return DataSheet(**same, peak=peak, memory=given.memory_bytes, network=tiers, origin=str(path))
-
-
-def _tier(entry: TierEntry) -> Tier:
-    link = None
-    if entry.latency is not None:
-        link = Link(latency_s=entry.latency, bytes_per_s=entry.bandwidth)
-    over = entry.oversubscription or 1.0
-    return Tier(name=entry.name, ranks=entry.ranks, link=link, oversubscription=over)
 
 
 def _problems(

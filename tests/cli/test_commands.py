@@ -237,10 +237,6 @@ def test_show_draws_what_the_stages_of_a_pipeline_do(pscale, on):
     assert code == 0
     assert "1f1b, bubble 50.0%" in out
     assert out.count("stage 0  F0 F1 ·  ·  B0 ── ·  B1 ──\nstage 1  ·  F0 B0 ── F1 B1 ── ·  ·") == 1
-
-
-def test_show_says_when_there_is_no_pipeline_to_draw(pscale, on):
-    on(2)
     assert "No case has more than one pipeline stage" in pscale("show", SUITES / "weak.yaml", "--schedule")[1]
 
 

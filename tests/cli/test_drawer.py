@@ -36,7 +36,7 @@ def test_what_keeps_it_from_drawing_is_raised_where_it_is_waited_for(summary, tm
 
 def test_its_death_is_reported(summary, tmp_path):
     with Drawer() as drawer:
-        os.kill(drawer._process.pid, signal.SIGKILL)
+        os.kill(drawer.process.pid, signal.SIGKILL)
         drawer.ask(summary, tmp_path / "figures", ("svg",))
         with pytest.raises(ResultsError, match="status -9; --no-figures"):
             drawer.answer()
@@ -44,7 +44,7 @@ def test_its_death_is_reported(summary, tmp_path):
 
 def test_nothing_is_left_of_one_that_is_asked_for_nothing():
     with Drawer() as drawer:
-        process = drawer._process
+        process = drawer.process
     assert process.returncode is not None
     assert process.stdin.closed
     assert process.stdout.closed

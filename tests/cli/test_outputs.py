@@ -79,7 +79,7 @@ def test_a_mistake_keeps_its_exit_code_when_its_message_is_lost(pscale):
 
 LOST = """
 import sys, time, weakref
-from pscale import cli
+from pscale.cli import app, main
 def interrupted(_):
     raise KeyboardInterrupt
 def run():
@@ -87,8 +87,8 @@ def run():
     del held
     time.sleep(60)
     return 0
-cli._run = lambda _: run()
-cli.main()
+app.main = run
+main()
 """
 
 

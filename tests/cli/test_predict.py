@@ -5,6 +5,7 @@ import math
 import os
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from pscale.cli.options import Predict
 from pscale.cli.predict import by_parts, predict
 from pscale.config import Case, Model, Train
 from pscale.errors import PlanError, ResultsError, SuiteError, UsageError
+from pscale.launch import machine
 from pscale.predict import simgrid
 from pscale.predict.profile import Profile
 from pscale.predict.simgrid import SimGridError
@@ -249,7 +251,8 @@ def test_a_run_keeps_what_its_machine_took_for_small_models(tmp_path, monkeypatc
 
 
 def test_a_run_of_another_machine_is_refused_unless_it_is_meant(suite, tmp_path, monkeypatch):
-    monkeypatch.setattr("pscale.launch.machine._cpu_model", lambda: "another")
+    other = replace(machine.inspect(), cpu_model="another")
+    monkeypatch.setattr(machine, "inspect", lambda: other)
     with pytest.raises(ResultsError, match=r"run.json: provenance.machine.cpu_model: .*--any-machine"):
         predict(asked(suite, tmp_path, any_machine=False))
 

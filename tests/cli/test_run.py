@@ -13,7 +13,6 @@ import pytest
 from noop_runs import WRITES_RESULT, make_launcher, make_suite
 from noted import note_end
 
-from pscale.cli import main
 from pscale.cli import run as run_module
 from pscale.cli.status import watch
 from pscale.launch import launcher
@@ -24,18 +23,14 @@ from pscale.suite.schema import event_schema
 
 
 @pytest.fixture
-def pscale(tmp_path, monkeypatch, capsys):
+def pscale(pscale, tmp_path):
     """Call the command line in a folder with a suite; return its exit code and what it said."""
     make_suite(tmp_path)
-    monkeypatch.chdir(tmp_path)
     launcher.identify.cache_clear()
 
     def call(*arguments):
-        monkeypatch.setattr("sys.argv", ["pscale", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        return ended.value.code, " ".join((captured.out + captured.err).split())
+        code, out, err = pscale(*arguments)
+        return code, " ".join((out + err).split())
 
     return call
 

@@ -97,7 +97,7 @@ def test_a_field_of_each_sort_is_documented_with_its_type():
 
 def test_the_functions_of_expressions_and_limits_are_documented():
     (functions,) = re.findall(r"\*\*Functions\*\*: `([^`]*)`", DOCUMENT)
-    assert functions.split() == list(expressions._FUNCTIONS)
+    assert functions.split() == list(expressions.FUNCTIONS)
     assert f"at most {expressions.LONGEST} characters" in DOCUMENT
     assert f"at most {expressions.DEEPEST} operations" in DOCUMENT
     assert f"a text has at most {LONGEST_TEXT:,} characters, a time or size at most {LONGEST}" in DOCUMENT
