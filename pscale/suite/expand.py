@@ -55,13 +55,12 @@ def _labelled(suite: Suite, drafts: Sequence[Draft]) -> list[Draft]:
     if fields.keys() & {*DEGREES} and len({draft.case.ranks for draft in drafts}) == 1:
         fields |= dict.fromkeys(DEGREES)  # those that are the rest distinguish products of so many ranks too
     texts = labels([{field: draft.value(field) for field in fields} for draft in drafts])
-    said = with_injected(texts, [draft.case.altered for draft in drafts])
-    named = [
-        replace(draft, case=replace(draft.case, label=label, series=series))
-        for draft, (label, series) in zip(drafts, said, strict=True)
-    ]
+    healthy = "healthy" if any(draft.case.altered for draft in drafts) else ""
     unique: dict[str, Draft] = {}
-    for draft in named:
+    for nameless, (label, series) in zip(drafts, texts, strict=True):
+        altered = nameless.case.altered  # said also where it does not vary, so that it is never overlooked
+        words = _joined(label, altered), _joined(series, altered or ("" if series else healthy))
+        draft = replace(nameless, case=replace(nameless.case, label=words[0], series=words[1]))
         first = unique.setdefault(draft.case.id, draft)
         # An expression may give what another value says too, as [1, 2, "=cores"] on two cores.
         if first is not draft and not (draft.computed or first.computed):
@@ -170,15 +169,6 @@ def labels(cases: Sequence[Values]) -> list[tuple[str, str]]:
     return [
         (_label(varying, series, names, values), _text(names, values))
         for names, values in zip(said, cases, strict=True)
-    ]
-
-
-def with_injected(texts: Sequence[tuple[str, str]], injected: Sequence[str]) -> list[tuple[str, str]]:
-    """Add what is injected to label and series, also where it does not vary: it is never overlooked."""
-    healthy = "healthy" if any(injected) else ""
-    return [
-        (_joined(label, words), _joined(series, words or ("" if series else healthy)))
-        for (label, series), words in zip(texts, injected, strict=True)
     ]
 
 

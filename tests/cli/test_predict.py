@@ -49,15 +49,20 @@ def asked(suite, reports, **given):
 
 
 @pytest.fixture
-def suite(tmp_path):
-    file = tmp_path / "later.yaml"
-    file.write_text(SUITE)
-    return file
+def predicted(tmp_path, capsys):
+    """What predicts a suite, and returns what is printed, or the document of its JSON."""
+
+    def call(text=SUITE, **given):
+        (tmp_path / "later.yaml").write_text(text)
+        predict(asked(tmp_path / "later.yaml", tmp_path, **given))
+        out = capsys.readouterr().out
+        return json.loads(out) if given.get("as_json") else out
+
+    return call
 
 
-def test_a_prediction_prints_records_and_draws(suite, tmp_path, capsys):
-    predict(asked(suite, tmp_path, ranks="8", tokens="1B", price=2.0))
-    said = " ".join(capsys.readouterr().out.split())
+def test_a_prediction_prints_records_and_draws(predicted, tmp_path):
+    said = " ".join(predicted(ranks="8", tokens="1B", price=2.0).split())
     for words in (
         "Predicted steps",
         "8*",
@@ -68,13 +73,7 @@ def test_a_prediction_prints_records_and_draws(suite, tmp_path, capsys):
         assert words in said
     assert re.search(r"are off by \d\.\d% on average", said)
     page = (tmp_path / "later.prediction.html").read_text()
-    for words in (
-        "Accuracy",
-        "One step of some ranks",
-        "Predicted steps",
-        "First bottleneck",
-        "<svg",
-    ):
+    for words in ("Accuracy", "One step of some ranks", "Predicted steps", "First bottleneck", "<svg"):
         assert words in page
     (kept,) = predictions.read(tmp_path / "later")
     assert kept.ranks == 8
@@ -84,12 +83,11 @@ def test_a_prediction_prints_records_and_draws(suite, tmp_path, capsys):
     assert f"{hours:.3g} h {rate(8 * 2.0 * hours)}" in said
 
 
-def test_the_factors_multiply_to_overall_and_that_is_the_efficiency_times_what_the_base_keeps(
-    suite, tmp_path, capsys
-):
-    suite.write_text(SUITE.replace("throughput", "weak").replace('"=8 * ranks"', "8"))
-    predict(asked(suite, tmp_path, ranks="4,64", as_json=True))
-    document = json.loads(capsys.readouterr().out)
+WEAK = SUITE.replace("throughput", "weak").replace('"=8 * ranks"', "8")
+
+
+def test_the_factors_multiply_to_overall_and_that_is_the_efficiency_times_what_the_base_keeps(predicted):
+    document = predicted(WEAK, ranks="4,64", as_json=True)
     base, large = document["cases"]
     assert document["base"] == base["label"]
     for case in (base, large):
@@ -99,53 +97,37 @@ def test_the_factors_multiply_to_overall_and_that_is_the_efficiency_times_what_t
         assert overall == pytest.approx(case["efficiency"]["value"] * kept)
 
 
-def test_an_efficiency_refers_to_fewer_ranks_of_the_same_work_or_there_is_none(suite, tmp_path, capsys):
-    weak = SUITE.replace("throughput", "weak").replace('"=8 * ranks"', '"=batch"')
-    suite.write_text(f"{weak}sweep: {{batch: [8, 64], ranks: [4, 16]}}\n".replace("ranks: 2\n", "", 1))
-    predict(asked(suite, tmp_path, as_json=True))
-    cases = json.loads(capsys.readouterr().out)["cases"]
+def test_an_efficiency_refers_to_fewer_ranks_of_the_same_work_or_there_is_none(predicted):
+    text = f"{WEAK}sweep: {{batch: [8, 64], ranks: [4, 16]}}\n".replace("ranks: 2\n", "", 1)
+    cases = predicted(text, as_json=True)["cases"]
     by_work = {case["label"]: case for case in cases}
     for case in cases:
         base = by_work[case["base"]]
         assert base["label"].replace("4 ranks", "16 ranks") == case["label"] or base is case
         rate = base["step_s"]["value"] / case["step_s"]["value"]
         assert case["efficiency"]["value"] == pytest.approx(rate)
-    predict(asked(suite, tmp_path, only="batch == 64 and ranks == 16", as_json=True))
-    document = json.loads(capsys.readouterr().out)
+    document = predicted(text, only="batch == 64 and ranks == 16", as_json=True)
     assert document["cases"][0]["efficiency"] is None
     assert any("no other size of this work" in each for each in document["trust"])
 
 
-def test_beyond_the_ranks_that_were_checked_nothing_has_an_interval(suite, tmp_path, capsys):
-    suite.write_text(SUITE.replace("throughput", "weak").replace('"=8 * ranks"', "8"))
-    predict(asked(suite, tmp_path, ranks="2,64", as_json=True))
-    checked, beyond = json.loads(capsys.readouterr().out)["cases"]
+def test_beyond_the_ranks_that_were_checked_nothing_has_an_interval(predicted):
+    checked, beyond = predicted(WEAK, ranks="2,64", as_json=True)["cases"]
     for name in ("step_s", "efficiency"):
         assert checked[name]["low"] < checked[name]["value"] < checked[name]["high"]
         assert beyond[name]["value"] > 0
         assert (beyond[name]["low"], beyond[name]["high"]) == (None, None)
     assert (checked["unchecked_beyond_ranks"], beyond["unchecked_beyond_ranks"]) == (None, 2)
-    predict(asked(suite, tmp_path, ranks="2,64", tokens="1B", price=2.0))
-    lines = [line for line in capsys.readouterr().out.splitlines() if "64 ranks" in line and "*" in line]
+    said = predicted(WEAK, ranks="2,64", tokens="1B", price=2.0)
+    lines = [line for line in said.splitlines() if "64 ranks" in line and "*" in line]
     assert len(lines) == 3  # steps, efficiency and training
     assert not any(" to " in line or "[" in line for line in lines)
 
 
-def test_json_has_what_the_terminal_says(suite, tmp_path, capsys):
-    predict(asked(suite, tmp_path, as_json=True))
-    (case,) = json.loads(capsys.readouterr().out)["cases"]
-    assert case["ranks"] == 2
-    assert case["unchecked_beyond_ranks"] is None
-    assert len(case["draws_s"]) == 20
-
-
-def test_no_number_of_a_table_is_cropped_at_80_columns(suite, tmp_path, capsys, monkeypatch):
+def test_no_number_of_a_table_is_cropped_at_80_columns(predicted, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    weak = SUITE.replace("throughput", "weak").replace('"=8 * ranks"', "8").replace("ranks: 2\n", "")
     plans = "sweep: {ranks: [4, 262144], reduction: [bucketed, all-reduce], clip: [1.0, 2.0]}\n"
-    suite.write_text(weak + plans)
-    predict(asked(suite, tmp_path, draws=2))
-    tables = capsys.readouterr().out.partition("Notes")[0]
+    tables = predicted(WEAK.replace("ranks: 2\n", "") + plans, draws=2).partition("Notes")[0]
     assert "…" not in tables
     rows = [line.split() for line in tables.partition("Efficiency by size")[2].splitlines()]
     sizes = [row for row in rows if "262,144*" in row]
@@ -153,10 +135,9 @@ def test_no_number_of_a_table_is_cropped_at_80_columns(suite, tmp_path, capsys, 
     assert all(cell.endswith("%") for row in sizes for cell in row[row.index("262,144*") + 1 :])
 
 
-def test_a_number_type_and_threads_that_were_not_traced_are_noted(suite, tmp_path, capsys):
-    suite.write_text(f"{SUITE}precision: bf16\nthreads: 3\n")
-    predict(asked(suite, tmp_path, ranks="2", as_json=True))
-    (case,) = json.loads(capsys.readouterr().out)["cases"]
+def test_a_number_type_and_threads_that_were_not_traced_are_noted(predicted):
+    (case,) = predicted(f"{SUITE}precision: bf16\nthreads: 3\n", ranks="2", as_json=True)["cases"]
+    assert (case["ranks"], len(case["draws_s"])) == (2, 20)
     assert any(note.startswith("bf16 was not traced, only float32") for note in case["notes"])
     assert any(note.startswith("ranks of 3 threads were not traced, only of 1") for note in case["notes"])
 
@@ -169,10 +150,9 @@ def test_sizes_that_a_throughput_run_is_asked_for_are_refused_with_the_reason():
     assert "compares no sizes" in model.refusal
 
 
-def test_what_was_recorded_before_stays_and_what_was_changed_does_not_count(suite, tmp_path, capsys):
+def test_what_was_recorded_before_stays_and_what_was_changed_does_not_count(predicted, tmp_path):
     for _ in range(2):
-        predict(asked(suite, tmp_path, as_json=True))
-    capsys.readouterr()
+        predicted()
     file = prediction_file(tmp_path / "later")
     document = json.loads(file.read_text())
     assert len(document["predictions"]) == 2
@@ -190,47 +170,47 @@ def test_what_was_recorded_before_stays_and_what_was_changed_does_not_count(suit
         ({"network": Path("none.yaml")}, SuiteError, r"none.yaml: does not exist"),
     ],
 )
-def test_what_cannot_be_is_refused(suite, tmp_path, given, error, message):
+def test_what_cannot_be_is_refused(predicted, tmp_path, given, error, message):
     with pytest.raises(error, match=message):
-        predict(asked(suite, tmp_path, **given))
+        predicted(**given)
     assert not list(tmp_path.glob("later*/*"))
     assert not list(tmp_path.glob("*.prediction.*"))
 
 
+@pytest.fixture
+def network(tmp_path):
+    file = tmp_path / "network.yaml"
+    file.write_text("tiers: [{name: node, ranks: 8, latency: 1us, bandwidth: 10GB/s}]")
+    return file
+
+
 @pytest.mark.slow
-def test_simgrid_predicts_what_the_vector_engine_does_where_nothing_is_shared(suite, tmp_path, capsys):
+def test_simgrid_predicts_what_the_vector_engine_does_where_nothing_is_shared(predicted, network):
     if not simgrid.is_there():
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(simgrid.MISSING)
-    network = tmp_path / "network.yaml"
-    network.write_text("tiers: [{name: node, ranks: 8, latency: 1us, bandwidth: 10GB/s}]")
     step_s = {}
     for engine in ("vector", "simgrid"):
-        predict(asked(suite, tmp_path, network=network, engine=engine, as_json=True))
-        (case,) = json.loads(capsys.readouterr().out)["cases"]
+        (case,) = predicted(network=network, engine=engine, as_json=True)["cases"]
         step_s[engine] = case["step_s"]["value"]
         assert sum(case["losses_s"].values()) == pytest.approx(step_s[engine])
     assert step_s["simgrid"] == pytest.approx(step_s["vector"], rel=0.15)
     assert any("SimGrid" in note for note in case["notes"])
 
 
-def test_simgrid_needs_a_network_and_to_be_there(suite, tmp_path, monkeypatch):
+def test_simgrid_needs_a_network_and_to_be_there(predicted, network, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="add --network FILE"):
-        predict(asked(suite, tmp_path, engine="simgrid"))
-    network = tmp_path / "network.yaml"
-    network.write_text("tiers: [{name: node, ranks: 8, latency: 1us, bandwidth: 10GB/s}]")
+        predicted(engine="simgrid")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SimGridError, match="apt install libsimgrid-dev"):
-        predict(asked(suite, tmp_path, engine="simgrid", network=network))
+        predicted(engine="simgrid", network=network)
 
 
-def test_a_network_without_a_tier_for_all_ranks_is_refused_and_nothing_is_written(suite, tmp_path):
-    network = tmp_path / "network.yaml"
-    network.write_text("tiers: [{name: node, ranks: 8, latency: 1us, bandwidth: 10GB/s}]")
-    with pytest.raises(
-        PlanError,
-        match=r"network.yaml: tiers: the last, node, holds 8 ranks.*add a tier of at least 64 ranks",
-    ):
-        predict(asked(suite, tmp_path, network=network, ranks="64"))
+def test_a_network_without_a_tier_for_all_ranks_is_refused_and_nothing_is_written(
+    predicted, network, tmp_path
+):
+    said = r"network.yaml: tiers: the last, node, holds 8 ranks.*add a tier of at least 64 ranks"
+    with pytest.raises(PlanError, match=said):
+        predicted(network=network, ranks="64")
     assert not list(tmp_path.glob("later*/*"))
     assert not list(tmp_path.glob("*.prediction.*"))
 
@@ -250,11 +230,11 @@ def test_a_run_keeps_what_its_machine_took_for_small_models(tmp_path, monkeypatc
     assert Profile.of_run(run).calibration == ()
 
 
-def test_a_run_of_another_machine_is_refused_unless_it_is_meant(suite, tmp_path, monkeypatch):
+def test_a_run_of_another_machine_is_refused_unless_it_is_meant(predicted, monkeypatch):
     other = replace(machine.inspect(), cpu_model="another")
     monkeypatch.setattr(machine, "inspect", lambda: other)
     with pytest.raises(ResultsError, match=r"run.json: provenance.machine.cpu_model: .*--any-machine"):
-        predict(asked(suite, tmp_path, any_machine=False))
+        predicted(any_machine=False)
 
 
 @pytest.mark.parametrize(
@@ -269,13 +249,10 @@ def test_a_run_of_another_machine_is_refused_unless_it_is_meant(suite, tmp_path,
     ],
     ids=["nothing", "no network", "no time", "no seconds", "elsewhere", "ghosts"],
 )
-def test_a_probe_without_what_it_needs_says_what_to_give(given, said, suite, tmp_path):
+def test_a_probe_without_what_it_needs_says_what_to_give(given, said, predicted):
     changed = [Override(text, "--set") for text in [given.pop("set", ""), "plan.pp=1"] if text]
-    options = asked(
-        suite, tmp_path, **{"profiled": None, "any_machine": False, "overrides": changed, **given}
-    )
     with pytest.raises(UsageError, match=said):
-        predict(options)
+        predicted(**{"profiled": None, "any_machine": False, "overrides": changed, **given})
 
 
 ALONE = SUITE.replace("ranks: 2\n", "ranks: 1\n").replace("pp: 2, ", "")
@@ -290,16 +267,14 @@ network: {tiers: [{name: node, ranks: 8, latency: 2us, bandwidth: 1GB/s}]}
 
 
 @pytest.fixture
-def by_sheet(tmp_path, capsys):
+def by_sheet(predicted, tmp_path):
     """What predicts on a machine by its data sheet, and returns what is printed, or the cases as JSON."""
 
     def call(suite_text=ALONE, sheet=SHEET, **given):
         (tmp_path / "sheet.yaml").write_text(sheet)
-        (tmp_path / "later.yaml").write_text(suite_text)
         common = {"profiled": None, "any_machine": False, "sheet": tmp_path / "sheet.yaml"}
-        predict(asked(tmp_path / "later.yaml", tmp_path / "reports", **{**common, **given}))
-        out = capsys.readouterr().out
-        return json.loads(out)["cases"] if given.get("as_json") else " ".join(out.split())
+        said = predicted(suite_text, **{**common, **given})
+        return said["cases"] if given.get("as_json") else " ".join(said.split())
 
     return call
 
@@ -355,9 +330,9 @@ def test_every_sentence_says_that_nothing_was_measured_and_no_interval_is_stated
     assert "needs" not in said
     (case,) = by_sheet(as_json=True)
     assert (case["step_s"]["low"], case["step_s"]["high"], case["unchecked_beyond_ranks"]) == (None, None, 0)
-    page = (tmp_path / "reports" / "later.prediction.html").read_text()
+    page = (tmp_path / "later.prediction.html").read_text()
     assert "No bottleneck by data sheet" in page
-    assert predictions.read(tmp_path / "reports" / "later") == []  # no run of this machine is held to it
+    assert predictions.read(tmp_path / "later") == []  # no run of this machine is held to it
 
 
 def test_a_model_that_no_machine_holds_is_predicted_without_its_memory_and_says_so(by_sheet):

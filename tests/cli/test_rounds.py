@@ -76,73 +76,48 @@ def launches_of(journal, cases):
     return {case.label: sorted(repeat for name, repeat in finished if name == case.id) for case in cases}
 
 
-def test_cases_are_launched_until_their_efficiency_is_known_and_the_largest_size_comes_first(tmp_path):
-    journal = journal_of(tmp_path, SIZES)
-    machine = Machine({"one": 0.002, "two": 0.005, "four": 0.03})
-    assert machine.go_on(journal, SIZES)
-    made = launches_of(journal, SIZES)
-    assert len(made["two"]) == LEAST
-    assert LEAST < len(made["four"]) <= MOST
-    assert made["four"] == made["one"], "the base is launched beside the case that needs it"
+MORE = range(LEAST + 1, MOST + 1)
+FOUR_FAILS = [("four", repeat) for repeat in range(MOST)] + [("two", 0), ("two", 3)]
+
+
+@pytest.mark.parametrize(
+    ("scatter", "bad", "budget_s", "expected"),
+    [
+        pytest.param((0.002, 0.005, 0.03), (), None, [MORE, [LEAST], MORE], id="the largest size first"),
+        pytest.param((0.002, 0.06, 0.005), (), None, [MORE, MORE, [LEAST]], id="then the others"),
+        pytest.param((1.002, 1.06), (), None, [[LEAST], MORE], id="step times without a base"),
+        pytest.param((0.5, 0.5, 0.5), (), None, [[MOST], [LEAST], [MOST]], id="never known"),
+        pytest.param((0.002,) * 3, FOUR_FAILS, None, [MORE, [LEAST + 2], [3]], id="failures are given up"),
+        pytest.param((0.1,) * 3, (), 1.0, [[1], [1], [1]], id="less than a round"),
+        pytest.param((0.1,) * 3, (), 9 * WALL_S, [[3], [3], [3]], id="whole rounds"),
+        pytest.param((0.1,) * 3, (), 14 * WALL_S, [[5], [4], [5]], id="the rest for the largest size"),
+    ],
+)
+def test_cases_are_launched_until_what_the_report_says_first_is_known(
+    tmp_path, scatter, bad, budget_s, expected
+):
+    cases = SIZES if len(scatter) == len(SIZES) else VARIANTS
+    journal = journal_of(tmp_path, cases, budget_s=budget_s)
+    machine = Machine(dict(zip([each.label for each in cases], scatter, strict=True)), bad)
+    assert machine.go_on(journal, cases)
+    made = launches_of(journal, cases)
+    counts = [len(repeats) for repeats in made.values()]
+    assert all(count in wanted for count, wanted in zip(counts, expected, strict=True)), counts
+    if cases is SIZES:
+        largest = "two" if bad else max(made, key=lambda label: (len(made[label]), label != "one"))
+        assert made["one"] == made[largest], "the base is launched beside the case that needs it"
     assert journal.is_finished()
     before = journal.events()
-    assert machine.go_on(journal, SIZES), "a finished run has nothing left to do"
+    assert machine.go_on(journal, cases), "a finished run has nothing left to do"
     assert journal.events() == before
 
 
-def test_what_the_largest_size_leaves_goes_to_the_others(tmp_path):
-    journal = journal_of(tmp_path, SIZES)
-    assert Machine({"one": 0.002, "two": 0.06, "four": 0.005}).go_on(journal, SIZES)
-    made = launches_of(journal, SIZES)
-    assert len(made["four"]) == LEAST < len(made["two"])
-    assert made["two"] == made["one"]
-    journal = journal_of(tmp_path / "both", SIZES, precision=0.02)
+def test_when_the_largest_size_is_known_the_others_go_on(tmp_path):
+    journal = journal_of(tmp_path, SIZES, precision=0.02)
     assert Machine({"one": 0.002, "two": 0.03, "four": 0.02}).go_on(journal, SIZES)
     made = launches_of(journal, SIZES)
-    gone = [repeat for repeat in made["one"] if repeat not in made["two"]]
-    assert gone, "rounds of the largest size alone"
+    assert set(made["one"]) > set(made["two"]), "rounds of the largest size alone"
     assert max(made["four"]) < max(made["two"])
-    assert journal.is_finished()
-
-
-def test_cases_without_a_base_are_launched_until_their_step_times_are_known(tmp_path):
-    journal = journal_of(tmp_path, VARIANTS)
-    assert Machine({"quiet": 1.002, "noisy": 1.06}).go_on(journal, VARIANTS)
-    made = launches_of(journal, VARIANTS)
-    assert len(made["quiet"]) == LEAST < len(made["noisy"])
-
-
-def test_a_machine_that_never_calms_down_ends_at_the_most_launches(tmp_path):
-    journal = journal_of(tmp_path, SIZES)
-    assert Machine({"one": 0.5, "two": 0.5, "four": 0.5}).go_on(journal, SIZES)
-    assert [len(made) for made in launches_of(journal, SIZES).values()] == [MOST, LEAST, MOST]
-    assert journal.is_finished()
-
-
-def test_cases_that_fail_are_given_up_and_the_next_size_counts(tmp_path):
-    journal = journal_of(tmp_path, SIZES)
-    bad = [("four", repeat) for repeat in range(MOST)] + [("two", 0), ("two", 3)]
-    assert Machine(dict.fromkeys(("one", "two", "four"), 0.002), bad).go_on(journal, SIZES)
-    made = launches_of(journal, SIZES)
-    assert (len(made["four"]), len(made["two"])) == (3, LEAST + 2), "five whole rounds, known twice in a row"
-    assert journal.is_finished()
-
-
-@pytest.mark.parametrize(("budget_s", "rounds"), [(1.0, 1), (3 * 3 * WALL_S, 3), (10 * 2 * WALL_S, 9)])
-def test_a_budget_is_respected_and_rounds_are_whole(tmp_path, budget_s, rounds):
-    journal = journal_of(tmp_path, SIZES, budget_s=budget_s)
-    assert Machine({"one": 0.1, "two": 0.1, "four": 0.1}).go_on(journal, SIZES)
-    made = launches_of(journal, SIZES)
-    assert len(journal.finished()) * WALL_S <= max(budget_s, 3 * WALL_S)
-    assert len(made["one"]) == len(made["four"]) >= min(rounds, 3)
-    assert made["one"] == made["four"]
-    assert journal.is_finished()
-
-
-def test_what_is_left_of_a_budget_goes_to_the_largest_size(tmp_path):
-    journal = journal_of(tmp_path, SIZES, budget_s=(3 * 4 + 2) * WALL_S)
-    assert Machine({"one": 0.1, "two": 0.1, "four": 0.1}).go_on(journal, SIZES)
-    assert [len(made) for made in launches_of(journal, SIZES).values()] == [5, 4, 5]
 
 
 @pytest.mark.parametrize("budget_s", [None, 50.0])
