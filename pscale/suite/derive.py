@@ -12,7 +12,7 @@ from pscale.config import Case, Plan
 from pscale.config.workload import flow
 from pscale.errors import UsageError
 from pscale.suite.document import Document
-from pscale.suite.draft import Draft, drafts_of
+from pscale.suite.draft import Draft, drafts_of, put
 from pscale.suite.expand import expand, selected
 from pscale.suite.fields import fields_of, full_name
 from pscale.suite.load import Suite, load_suite
@@ -95,12 +95,8 @@ def plan_of(case: Case) -> dict[str, Any]:
     values, usual = _leaves(case), _leaves(replace(case, plan=Plan()))
     found: dict[str, Any] = {}
     for leaf, value in values.items():
-        _, *groups, last = leaf.split(".")
         if value != usual[leaf] or leaf == "plan.dp":
-            holder = found
-            for group in groups:
-                holder = holder.setdefault(group, {})
-            holder[last] = value
+            put(found, leaf.removeprefix("plan."), value)
     return found
 
 

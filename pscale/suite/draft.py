@@ -156,7 +156,7 @@ def _problems(points_of: Sequence[Sequence[Point]], params: Collection[str]) -> 
     return problems
 
 
-def _put(fields: dict[str, Any], field: str, value: Any) -> None:
+def put(fields: dict[str, Any], field: str, value: Any) -> None:
     """Give a dotted field a value, in copies of its groups: those of all points stay as they are."""
     *groups, last = field.split(".")
     for group in groups:
@@ -180,12 +180,12 @@ class _Drafts:
             return shared
         fields = dict(shared)
         for setting in point:
-            _put(fields, setting.field, _read(setting.field, setting.value))
+            put(fields, setting.field, _read(setting.field, setting.value))
         named = [*(self._suite.values.get("plan") or ()), *(setting.field[5:] for setting in point)]
         rest = open_degrees(fields["plan"], named)
         problems = [Problem(("plan",), rest)] if isinstance(rest, str) else []
         for axis, formula in {} if isinstance(rest, str) else rest.items():
-            _put(fields, f"plan.{axis}", formula)
+            put(fields, f"plan.{axis}", formula)
         problems = problems or _resolve(fields, self._machine)
         groups = self._validated(fields)
         if isinstance(groups, list):
@@ -281,7 +281,7 @@ def _resolve(fields: dict[str, Any], machine: Mapping[str, float]) -> list[Probl
                 message = f"expression '{text[1:]}' gives {value!r}, not a number"
                 problems.append(Problem(_path(field), message))
             else:
-                _put(fields, field, int(value) if value == int(value) else value)
+                put(fields, field, int(value) if value == int(value) else value)
         if problems:
             return problems
         pending = {field: text for field, text in pending.items() if field not in ready}
