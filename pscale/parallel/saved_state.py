@@ -73,8 +73,7 @@ def saved_facts(folder: Path) -> dict[str, Any]:
 
 def check_fits(facts: Mapping[str, Any], case: Case) -> None:
     """Raise ResultsError unless a state is one of the same training: of its model, optimizer and data."""
-    saved = from_dict(Case, facts["case"])
-    here, there = to_dict(case), to_dict(saved)
+    here, there = to_dict(case), to_dict(saved := from_dict(Case, facts["case"]))
     same = {**_SAME, "plan": _held_back(saved.plan)}
     differing = [
         f"{group}.{name} {flow(there[group][name])} there, {flow(here[group][name])} here"
