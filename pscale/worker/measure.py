@@ -2,8 +2,8 @@
 
 Between steps a fixed piece of work may be timed. What other work on the host, the hypervisor, heat or
 neighbours in the caches do to a step, they do to work beside it as well: launches can be compared at the same
-pace (`analysis.pace`). Work of fixed length is the older way to see such noise: the fixed work quantum of
-Sottile and Minnich 2004 (https://doi.org/10.1109/CLUSTR.2004.1392636).
+pace (`analysis.difference`). Work of fixed length is the older way to see such noise: the fixed work quantum
+of Sottile and Minnich 2004 (https://doi.org/10.1109/CLUSTR.2004.1392636).
 """
 
 from __future__ import annotations
