@@ -75,7 +75,7 @@ def test_parts_and_law_stand_side_by_side_and_where_they_disagree_it_is_said(fol
     assert rows["64\\*"].startswith("| 64\\* | 500 ms | transfer |")
     assert rows["64\\*"].endswith("| disagree |")
     assert "On 64 ranks the two disagree" in page
-    assert "Calls are free." in page
+    assert "Assumptions: calls are free" in page
     assert "no interval: no prediction for more than 32 ranks was checked." in page
     assert "| 128 | parts | it has no plan |" in page
 
