@@ -322,6 +322,41 @@ def test_a_console_block_shows_what_its_commands_print(block, tmp_path):
         assert machine.sub("", printed) == machine.sub("", answer), command
 
 
+def tests_in(folder):
+    """Return the names of the tests in a folder."""
+    paths = folder.rglob("test_*.py")
+    return {name for path in paths for name in re.findall(r"^def test_(\w+)", path.read_text(), re.M)}
+
+
+def test_each_line_of_the_threat_model_names_tests_that_exist_and_each_attack_has_a_line():
+    table = (ROOT / "docs" / "security.md").read_text().partition("## The threat model")[2]
+    _, _, *lines = re.findall(r"^\|.*\|$", table, re.MULTILINE)
+    named = [set(re.findall(r"`(\w+)`", line.split("|")[-2])) for line in lines]
+    assert len(lines) > 10
+    assert all(named)
+    assert set().union(*named) - tests_in(ROOT / "tests") == set()
+    assert tests_in(ROOT / "tests" / "attacks") - set().union(*named) == set()
+
+
+NAMES_OF_STRATEGIES = {
+    "parallel/strategies.py": ["TABLE"],
+    "parallel/ranks.py": ["GROUPS"],
+    "config/axes.py": ["AXES"],
+    "parallel/tensor.py": ["ReplicatedLoss"],
+    "training/units.py": ["_column_parallel", "_reduce", "loss"],
+    "config/plan.py": ["class Plan"],
+    "config/choices.py": ["InSuite"],
+    "parallel/schedule.py": ["class Timetable", "def actions"],
+}
+
+
+@pytest.mark.parametrize("file", NAMES_OF_STRATEGIES)
+def test_names_in_the_page_on_strategies_are_those_of_the_code(file):
+    words, page = NAMES_OF_STRATEGIES[file], (ROOT / "docs" / "strategies.md").read_text()
+    assert [word for word in words if word not in (ROOT / "pscale" / file).read_text()] == []
+    assert all(f"`{word}" in page or " " in word for word in words)
+
+
 def test_blocks_without_a_kind_hold_no_commands_and_no_suites():
     heads = {leaf.partition(".")[0] for leaf in LEAVES} | {"name", "sweep", "pscale", r"\$"}
     begins = re.compile(rf"^({'|'.join(heads)})(:| )", re.MULTILINE)

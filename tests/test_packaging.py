@@ -82,9 +82,14 @@ def test_the_metadata_for_indexes_of_software_is_that_of_the_project():
     assert meta["runtimePlatform"] == f"Python {PROJECT['requires-python']}"
 
 
-def test_the_changelog_begins_with_the_version():
+def test_the_changelog_and_the_file_to_cite_have_the_version_and_what_their_formats_require():
     text = (ROOT / "docs" / "changelog.md").read_text()
     assert re.findall(r"^## (\S+)", text, re.MULTILINE)[0] == pscale.__version__
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (cited["cff-version"], cited["version"]) == ("1.2.0", pscale.__version__)
+    assert cited["message"]
+    assert cited["title"]
+    assert all(author["name"] for author in cited["authors"])
 
 
 def test_workflows_are_read_as_yaml_and_try_the_oldest_python():
@@ -96,7 +101,5 @@ def test_workflows_are_read_as_yaml_and_try_the_oldest_python():
             for job in workflow["jobs"].values()
             for version in job.get("strategy", {}).get("matrix", {}).get("python", ())
         }
-        assert min(pythons, key=lambda version: tuple(map(int, version.split(".")))) in FLOORS["python"]
-        assert f">={min(pythons, key=lambda version: tuple(map(int, version.split('.'))))}" in str(
-            FLOORS["python"]
-        )
+        oldest = min(pythons, key=lambda version: tuple(map(int, version.split("."))))
+        assert f">={oldest}" in str(FLOORS["python"])

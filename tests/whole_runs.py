@@ -7,13 +7,20 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 from patience import LIMIT_S
 
 from pscale.config import Case, Launch, Plan, from_dict
+from pscale.errors import LaunchError
 from pscale.launch import launcher, machine
 from pscale.launch.command import command
 from pscale.runs.store import read_table
+from pscale.watch.preload import recorder, sibling_library
 
+FREE_OPEN_MPI = {  # root may start more ranks than there are cores
+    **dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1"),
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
 SMALL_TEXT = Path(json.__file__).parent / "*.py"  # soon read
 
 TINY = f"""
@@ -54,6 +61,16 @@ else:
         return limit_s(self) if stays and (rank == "1" or inside) else 1000.0
     trainer.Trainer.update, Watchdog.limit_s = late, watched
 """
+
+
+def _is_recorder_built() -> bool:
+    try:
+        return bool(recorder(sibling_library(Path(sys.executable))))
+    except LaunchError:
+        return False
+
+
+needs_recorder = pytest.mark.skipif(not _is_recorder_built(), reason="there was no C compiler")
 
 
 class Cli:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import witness
 from patience import LIMIT_S, share
-from whole_runs import Cli
+from whole_runs import FREE_OPEN_MPI, Cli
 
 from pscale.watch.notes import PART, calls, read
 from pscale.watch.preload import find_library, recorder, sibling_library
@@ -84,14 +84,8 @@ def environ(tmp_path):
     libraries.mkdir()
     (libraries / "libmpich.so.12").symlink_to(LIBRARY)
     (libraries / "mpich").symlink_to(LIBRARY.parent / "mpich")  # which the library looks for beside itself
-    return {
-        **os.environ,
-        "LD_LIBRARY_PATH": f"{libraries}:{LIBRARY.parent}",
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-        "OMP_NUM_THREADS": "1",
-    }
+    own = {"LD_LIBRARY_PATH": f"{libraries}:{LIBRARY.parent}", "OMP_NUM_THREADS": "1"}
+    return {**os.environ, **FREE_OPEN_MPI, **own}
 
 
 @pytest.fixture
@@ -126,11 +120,7 @@ def recorded(tmp_path, launch, profiler):
         counts.mkdir()
         shared = tmp_path / "recorder.so"  # ld.so splits LD_PRELOAD at spaces
         shared.symlink_to(recorder(LIBRARY))
-        variables = (
-            f"LD_PRELOAD={profiler}:{shared}",
-            f"PSCALE_WATCH={notes}",
-            f"WITNESS={counts}",
-        )
+        variables = f"LD_PRELOAD={profiler}:{shared}", f"PSCALE_WATCH={notes}", f"WITNESS={counts}"
         ended = launch("env", *variables, *words, folder=folder)
         for own, seen in zip(map(totals, read(notes).notes), witness.counts(counts), strict=True):
             own["Init"] = seen["Init"] = (1, 0)  # which of the two functions it was is not recorded
@@ -161,16 +151,6 @@ def totals(notes):
     }
 
 
-@needs("NPopenmpi", open_mpi=True)
-def test_netpipe_of_open_mpi_sends_what_the_profiler_counts_also_with_the_site_s_open_mpi(recorded, tmp_path):
-    check_netpipe(recorded, tmp_path, "NPopenmpi", "mpiexec.openmpi")
-
-
-@needs("NPmpich2", open_mpi=False)
-def test_netpipe_of_mpich_sends_what_the_profiler_counts_also_with_the_site_s_mpich(recorded, tmp_path):
-    check_netpipe(recorded, tmp_path, "NPmpich2", "mpiexec.mpich")
-
-
 @needs("mpiexec.openmpi", open_mpi=False)
 @pytest.mark.parametrize("options", [(), ("--launcher", "mpiexec.openmpi")])
 def test_mpi4py_that_is_told_to_load_the_site_s_open_mpi_is_recorded_with_what_suits_that(
@@ -186,15 +166,24 @@ def test_mpi4py_that_is_told_to_load_the_site_s_open_mpi_is_recorded_with_what_s
     assert [(row["rank"], row["count"]) for row in rows] == [(0, 1), (1, 1)]
 
 
-def check_netpipe(recorded, folder, program, launcher):
+@pytest.mark.parametrize(
+    ("program", "launcher"),
+    [
+        pytest.param("NPopenmpi", "mpiexec.openmpi", marks=needs("NPopenmpi", open_mpi=True)),
+        pytest.param("NPmpich2", "mpiexec.mpich", marks=needs("NPmpich2", open_mpi=False)),
+    ],
+)
+def test_netpipe_sends_what_the_profiler_counts_also_with_the_site_s_mpi(
+    recorded, tmp_path, program, launcher
+):
     words = program, "-l", "1", "-u", "4096", "-n", "20"
     code, output = recorded(*words)
     assert code == 0
     assert "4096 bytes" in output
-    cli = Cli(folder)
+    cli = Cli(tmp_path)
     options = "-n", "2", "--launcher", launcher, "--no-report", "--reports", cli.reports
     assert "4096 bytes" in cli.call("watch", *options, "--", *words).stderr
-    tables = record_tables(read(folder / "notes")).tables["calls"]
+    tables = record_tables(read(tmp_path / "notes")).tables["calls"]
     counted = zip(tables["rank"], tables["verb"], tables["count"], tables["bytes"], strict=True)
     rows = ((row["rank"], row["verb"], row["count"], row["bytes"]) for row in cli.newest().rows("calls"))
     assert sorted(row for row in rows if row[2]) == sorted(row for row in counted if row[2])

@@ -1,3 +1,4 @@
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -37,6 +38,13 @@ def cli(tmp_path):
 @pytest.fixture
 def tiny(cli):
     return cli.suite(TINY)
+
+
+@pytest.fixture
+def sitecustomize(cli, monkeypatch):
+    """Return a function that lets every Python of a launch begin with a program."""
+    monkeypatch.setenv("PYTHONPATH", str(cli.folder), prepend=os.pathsep)
+    return (cli.folder / "sitecustomize.py").write_text
 
 
 @pytest.fixture(scope="session")

@@ -78,9 +78,8 @@ def test_a_suite_that_requires_other_threads_is_refused_before_anything_starts(c
 
 
 @needs_openblas
-def test_ranks_that_find_another_blas_than_is_required_make_the_launch_invalid(cli, monkeypatch):
-    (cli.folder / "sitecustomize.py").write_text(OTHER_BLAS_IN_RANKS)
-    monkeypatch.setenv("PYTHONPATH", str(cli.folder))
+def test_ranks_that_find_another_blas_than_is_required_make_the_launch_invalid(cli, sitecustomize):
+    sitecustomize(OTHER_BLAS_IN_RANKS)
     suite = cli.suite(f"{TWO_RANKS}require: {{blas_threading: {LAYER}}}\n")
     (row,) = cli.run(suite, code=1).cases.values()
     assert row["status"] == "invalid"
@@ -138,15 +137,14 @@ def test_a_swept_blas_is_named_by_its_ranks_and_one_that_is_not_here_is_skipped(
 
 @needs_two_kinds
 def test_ranks_that_compute_with_another_library_than_the_one_asked_for_make_the_launch_invalid(
-    cli, monkeypatch
+    cli, sitecustomize, monkeypatch
 ):
     (asked, right), (other, wrong) = list(OTHERS.items())[:2]
     for folder, path in (("here", right), ("nodes", wrong)):
         (cli.folder / folder).mkdir()
         (cli.folder / folder / f"lib{asked}.so").symlink_to(path)
     monkeypatch.setenv("BLAS_ROOT", str(cli.folder / "here"))
-    (cli.folder / "sitecustomize.py").write_text(OTHER_ROOT_IN_RANKS.format(root=str(cli.folder / "nodes")))
-    monkeypatch.setenv("PYTHONPATH", str(cli.folder))
+    sitecustomize(OTHER_ROOT_IN_RANKS.format(root=str(cli.folder / "nodes")))
     suite = cli.suite(TWO_RANKS.replace("launch: {", f"launch: {{blas: {asked}, "))
     results = cli.run(suite, code=1)
     (row,) = results.cases.values()

@@ -1,7 +1,6 @@
 """Whatever ends a job, the suite goes on, the reason is told, and what is finished is kept."""
 
 import json
-import os
 import signal
 import sys
 
@@ -46,9 +45,8 @@ if {"PMI_RANK", "OMPI_COMM_WORLD_RANK"} & os.environ.keys():
 """
 
 
-def test_a_rank_that_dies_of_an_error_is_quoted_and_the_suite_continues(cli, tiny, monkeypatch):
-    (cli.folder / "sitecustomize.py").write_text(SABOTAGE)
-    monkeypatch.setenv("PYTHONPATH", str(cli.folder), prepend=os.pathsep)
+def test_a_rank_that_dies_of_an_error_is_quoted_and_the_suite_continues(cli, tiny, sitecustomize):
+    sitecustomize(SABOTAGE)
     results = cli.run(tiny, code=1)
     endings = {row["ranks"]: row["status"] for row in results.cases.values()}
     assert endings == {1: "ok", 2: "failed", 4: "failed"}
@@ -70,10 +68,9 @@ def test_a_rank_that_dies_of_an_error_is_quoted_and_the_suite_continues(cli, tin
     ],
 )
 def test_a_rank_that_ends_before_it_has_met_the_others_ends_the_launch_with_its_reason(
-    cli, tiny, monkeypatch, how, reason
+    cli, tiny, sitecustomize, how, reason
 ):
-    (cli.folder / "sitecustomize.py").write_text(LEAVES.format(how))
-    monkeypatch.setenv("PYTHONPATH", str(cli.folder), prepend=os.pathsep)
+    sitecustomize(LEAVES.format(how))
     (row,) = cli.run(tiny, "--only", "ranks == 2", code=1).cases.values()
     assert row["status"] == "failed"
     assert reason in row["reason"]
@@ -164,10 +161,9 @@ def test_a_rank_of_a_workload_that_ends_before_init_fails_the_case_and_is_named(
 
 
 def test_ranks_that_wait_for_one_that_never_joins_are_reported_as_hung_with_the_call_of_each(
-    cli, tiny, monkeypatch
+    cli, tiny, sitecustomize
 ):
-    (cli.folder / "sitecustomize.py").write_text(NEVER_JOINS)
-    monkeypatch.setenv("PYTHONPATH", str(cli.folder), prepend=os.pathsep)
+    sitecustomize(NEVER_JOINS)
     options = ("--set", "plan.reduction=all-reduce", "--set", "launch.hang_after=1s")
     results = cli.run(tiny, "--only", "ranks == 2", *options, code=1)
     row = next(iter(results.cases.values()))
@@ -180,9 +176,8 @@ def test_ranks_that_wait_for_one_that_never_joins_are_reported_as_hung_with_the_
     assert any("all_reduce" in line for line in ranks[0]["stack"])
 
 
-def test_ctrl_c_keeps_what_is_finished_and_the_same_command_continues_with_the_rest(cli, tiny, monkeypatch):
-    (cli.folder / "sitecustomize.py").write_text(ONE_ENDS)
-    monkeypatch.setenv("PYTHONPATH", str(cli.folder), prepend=os.pathsep)
+def test_ctrl_c_keeps_what_is_finished_and_the_same_command_continues_with_the_rest(cli, tiny, sitecustomize):
+    sitecustomize(ONE_ENDS)
     options = ("--set", "sweep.ranks=[2]", "--set", "repeat=3")
     process = start(cli, tiny, *options)
     wait_for(lambda: any('"ended"' in path.read_text() for path in cli.reports.glob("*/*/journal.jsonl")))

@@ -1,12 +1,11 @@
 """Under a real MPI: the parallel run is the serial run, and makes the calls that were predicted."""
 
-import os
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-from whole_runs import TINY, Cli, said_by_ranks
+from whole_runs import TINY, Cli
 
 from pscale.data.synthetic import WEIGHTS
 from pscale.training.dry_run import step_calls
@@ -17,11 +16,6 @@ SUITES = Path(__file__).parents[2] / "suites"
 
 def difference(found, expected):
     return float(np.abs(np.subtract(found, expected)).max() / np.abs(expected).max())
-
-
-def test_a_sum_of_16_bits_and_a_message_begun_in_different_orders_each_get_what_is_theirs():
-    said = said_by_ranks(2, Path(__file__).with_name("sum_and_message.py"))
-    assert "[(3.0, 7.0), (3.0, 7.0)]" in said
 
 
 def test_the_linear_problem_is_solved_alike_on_1_2_4_and_8_ranks(cli):
@@ -104,6 +98,16 @@ def test_every_loading_mode_trains_on_the_same_text(cli):
         assert difference(row["losses"], rows[0]["losses"]) < 1e-12
 
 
+def test_a_run_evaluates_between_its_steps_as_on_one_rank_and_reports_the_loss(cli):
+    suite = TINY.replace("clip: 0.5", "clip: 0.5, evaluate: {every: 4, batches: 2}")
+    one, two = cli.run(cli.suite(suite), "--set", "sweep.ranks=[1, 2]", report=True).rows("cases")
+    assert one["validation_steps"] == two["validation_steps"] == [4, 8]
+    assert one["validation_losses"] == pytest.approx(two["validation_losses"], rel=1e-12)
+    assert one["validation_losses"][1] < one["validation_losses"][0]
+    assert one["evaluate_s"] > 0
+    assert "Time to a validation loss of" in (cli.newest().folder / "report.md").read_text()
+
+
 def test_verify_proves_every_plan_and_counts_what_was_predicted(cli, tiny):
     verdicts = cli.verify(tiny, "--set", "plan.bucket=20KiB")
     assert [verdict["ranks"] for verdict in verdicts] == [1, 2, 4]
@@ -113,14 +117,13 @@ def test_verify_proves_every_plan_and_counts_what_was_predicted(cli, tiny):
         assert {len(verdict["errors"][kind]) > 20 for kind in ("gradient", "weight")} == {True}
 
 
-def test_verify_finds_a_reduction_that_is_missing(cli, tiny, monkeypatch):
-    (cli.folder / "sitecustomize.py").write_text(
+def test_verify_finds_a_reduction_that_is_missing(cli, tiny, sitecustomize):
+    sitecustomize(
         "import pscale.parallel.reduction as reduction\n"
         "def forget(self): self._pending.clear()\n"
         "reduction.Bucketed.ready = lambda self, unit: None\n"
         "reduction.Bucketed.finish = forget\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(cli.folder), prepend=os.pathsep)
     (verdict,) = cli.verify(tiny, "--only", "ranks == 2", code=1)
     assert not verdict["passed"]
     assert "gradient" in verdict["reason"]  # calls are counted by the program that makes them

@@ -108,12 +108,8 @@ def test_a_rank_that_is_early_at_the_end_of_a_step_waits_in_that_step(paced):
         assert not [row for row in without[plan] if row["verb"] == "barrier"]
 
 
-def test_a_delay_of_every_step_is_found_by_setting_launches_of_the_same_pace_side_by_side(
-    tmp_path, monkeypatch
-):
-    cli = Cli(tmp_path)
-    (cli.folder / "sitecustomize.py").write_text(SLEEPING)
-    monkeypatch.setenv("PYTHONPATH", str(cli.folder), prepend=os.pathsep)
+def test_a_delay_of_every_step_is_found_by_setting_launches_of_the_same_pace_side_by_side(cli, sitecustomize):
+    sitecustomize(SLEEPING)
     swept = ("--set", "sweep={ranks: [2], inject.delay: [0, 0.2]}", "--set", "repeat=7")
     run = cli.run(cli.suite(SUITE), *swept, "--set", "timing.pace=true", "--set", "train.micro_batches=1")
     (case,) = json.loads(cli.call("compare", run.folder, "--format", "json").stdout)["cases"]

@@ -1,4 +1,7 @@
-"""Every strategy, alone and in products, under a real MPI: `pscale verify` finds all equal to serial."""
+"""Every strategy, alone and in products, under a real MPI: `pscale verify` finds all equal to serial.
+
+Also what they evaluate on held-out text, and how they go on from what one rank has saved, and it from theirs.
+"""
 
 import pytest
 from patience import share
@@ -9,7 +12,7 @@ name: plans
 scaling: strong
 model: {{kind: gpt, layers: 2, width: 32, heads: 4, sequence: 32, vocabulary: 257}}
 data: {{kind: text, source: "{SMALL_TEXT}"}}
-train: {{batch: 8, micro_batches: 2, lr: 1.0e-2, clip: 0.5}}
+train: {{batch: 8, micro_batches: 2, lr: 1.0e-2, clip: 0.5MORE}}
 ranks: 4
 launch: {{oversubscribe: true, time_limit: 10m}}
 sweep:
@@ -63,17 +66,49 @@ THOROUGH = """
   - {model.kind: moe, precision: bf16, cp: 2, pp: 2}
 """
 
-SHARE = "\n" + "\n".join(share(THOROUGH.splitlines()[1:])) + "\n"
+EVALUATED = """
+  - {tp: 2, sp: true, zero: 3, model.layers: 4}
+  - {pp: 2, schedule: interleaved, virtual_stages: 2, zero: 1, model.layers: 4}
+  - {pp: 4, schedule: zero-bubble, micro_batches: 4, model.layers: 4}
+  - {model.kind: moe, ep: 2, cp: 2, micro_batches: 1}
+"""
+
+SAVED = """
+  - {tp: 2, sp: true, zero: 3, optimizer: lamb, checkpoint: full}
+  - {cp: 2, context: ulysses, tp: 2, optimizer: adafactor}
+  - {pp: 2, schedule: interleaved, model.layers: 4, virtual_stages: 2, zero: 1, offload: both}
+  - {pp: 2, schedule: zero-bubble, zero: 2, precision: bf16, reduce: float32}
+  - {tx: 2, tz: 2, algorithm: agarwal, micro_batches: 1, optimizer: adafactor}
+  - {model.kind: moe, ep: 2, zero: 3, micro_batches: 1, load_by: broadcast}
+  - {zero: 3, shard: 2, optimizer: muon, train.momentum: 0.9}
+  - {pp: 2, tp: 2, load_by: broadcast}
+  - {tp: 2, compression: powersgd}
+  - {model.tied: true, pp: 2, compression: int8, load_by: broadcast}
+"""
+
+
+def shared(cases):
+    return "\n" + "\n".join(share(cases.splitlines()[1:])) + "\n"
 
 
 @pytest.mark.parametrize(
-    "cases", [QUICK, pytest.param(SHARE, marks=pytest.mark.slow)], ids=["quick", "thorough"]
+    ("more", "cases"),
+    [
+        pytest.param("", QUICK, id="quick"),
+        pytest.param("", shared(THOROUGH), marks=pytest.mark.slow, id="thorough"),
+        pytest.param(", evaluate: {every: 5, batches: 2}", EVALUATED, marks=pytest.mark.slow, id="evaluated"),
+        pytest.param(", save: {every: 7}", shared(SAVED), marks=pytest.mark.slow, id="saved"),
+    ],
 )
-def test_every_plan_is_the_serial_run_and_makes_the_calls_that_were_predicted(cli, cases):
-    verdicts = cli.verify(cli.suite(SUITE + cases), code=None)
+def test_every_plan_is_the_serial_run_and_makes_the_calls_that_were_predicted(cli, more, cases):
+    verdicts = cli.verify(cli.suite(SUITE.replace("MORE", more) + cases), code=None)
     assert {verdict["label"]: verdict["reason"] for verdict in verdicts if not verdict["passed"]} == {}
     assert len(verdicts) == cases.count("  - {")
     assert all(verdict["counted"] == verdict["predicted"] for verdict in verdicts)
     files = {verdict["label"]: verdict["files"] for verdict in verdicts}
     assert all(each["counted"] == each["predicted"] for each in files.values())
     assert all(bool(each["counted"]) == ("offload" in label) for label, each in files.items())
+    if "save" in more:
+        assert all(dict(verdict["errors"]["resumed"])["same plan"] == 0 for verdict in verdicts), verdicts
+    for verdict in verdicts if "evaluate" in more else ():
+        assert any(axis.startswith("evaluation") for _, axis, *_ in verdict["counted"])

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from patience import LIMIT_S, lives, wait_for
+from whole_runs import FREE_OPEN_MPI, needs_recorder
 
-from pscale.errors import LaunchError, ResultsError
+from pscale.errors import ResultsError
 from pscale.watch.notes import read
 from pscale.watch.preload import preload_words, recorder, sibling_library
 from pscale.watch.tables import record_tables
@@ -38,25 +39,13 @@ UNDER_SANITIZERS = {
     "PMIX_MCA_gds": "hash",  # the default wants the same address in every process
 }
 AT_FIXED_ADDRESSES = ("setarch", "-R")  # random ones can be where ThreadSanitizer keeps its own data
-OF_OPEN_MPI = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-}
 
 
 def mpiexec():
     return Path(sys.executable).with_name("mpiexec")
 
 
-def is_built():
-    try:
-        return bool(recorder(sibling_library(Path(sys.executable))))
-    except LaunchError:
-        return False
-
-
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not is_built(), reason="there was no C compiler")]
+pytestmark = [pytest.mark.slow, needs_recorder]
 
 
 def totals(results):
@@ -179,30 +168,15 @@ def built(tmp_path_factory):
     def build(name, *flags):
         shared = folder / f"{name}.so"
         if not shared.exists():
-            command = [
-                "cc",
-                "-g",
-                "-O1",
-                "-shared",
-                "-fPIC",
-                "-pthread",
-                *large,
-                SOURCE,
-                *flags,
-                "-o",
-                shared,
-                "-ldl",
-            ]
-            subprocess.run(command, check=True)
+            how = ["-g", "-O1", "-shared", "-fPIC", "-pthread"]
+            subprocess.run(["cc", *how, *large, SOURCE, *flags, "-o", shared, "-ldl"], check=True)
         return shared
 
     return build
 
 
 def small_files():
-    resource.setrlimit(
-        resource.RLIMIT_FSIZE, (20 << 20, 20 << 20)
-    )  # Open MPI and MPICH need some of their own
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20 << 20, 20 << 20))  # MPI libraries need some of their own
 
 
 def runtime(sanitizer):
@@ -226,7 +200,7 @@ def test_sanitizers_find_nothing_in_the_recorder_of_small_programs(built, compil
         watched_program = f"PSCALE_WATCH={notes}", compiled("mpicc", program)
         done = subprocess.run(
             [mpiexec(), "-n", str(ranks), *start, *watched_program, *words],
-            env={**os.environ, **UNDER_SANITIZERS, **OF_OPEN_MPI},
+            env={**os.environ, **UNDER_SANITIZERS, **FREE_OPEN_MPI},
             capture_output=True,
             text=True,
             timeout=LIMIT_S,
@@ -314,7 +288,7 @@ def test_whatever_fails_in_the_recorder_the_program_goes_on(alone, built, compil
 
 
 def test_several_jobs_under_one_record_are_refused_and_read_as_the_last_of_them(watch, compiled, monkeypatch):
-    for name, value in OF_OPEN_MPI.items():
+    for name, value in FREE_OPEN_MPI.items():
         monkeypatch.setenv(name, value)
     starts = "import subprocess, sys; subprocess.run(sys.argv[1:], check=True)"
     words = mpiexec(), "-n", "2", compiled("mpicc", "plain.c"), "20", "0"

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import yaml
 from patience import share
-from whole_runs import LIMIT_S, Results
+from whole_runs import LIMIT_S, Results, needs_recorder
 
-from pscale.errors import LaunchError, ResultsError
+from pscale.errors import ResultsError
 from pscale.watch.notes import read
 from pscale.watch.preload import recorder, sibling_library
 from pscale.watch.tables import record_tables
@@ -31,14 +31,7 @@ if "pscale.worker" in sys.orig_argv:
 """
 
 
-def is_built():
-    try:
-        return bool(recorder(sibling_library(Path(sys.executable))))
-    except LaunchError:
-        return False
-
-
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not is_built(), reason="there was no C compiler")]
+pytestmark = [pytest.mark.slow, needs_recorder]
 
 
 def counts(results, rank):
@@ -243,9 +236,8 @@ def waiting(rows, rank, chosen):
     return [over.get(row["request"], row) for row in chosen]
 
 
-def test_every_strategy_under_watch_is_what_its_own_recorder_says(cli, monkeypatch):
-    (cli.folder / "sitecustomize.py").write_text(UNDER_WATCH)
-    monkeypatch.setenv("PYTHONPATH", str(cli.folder), prepend=":")
+def test_every_strategy_under_watch_is_what_its_own_recorder_says(cli, sitecustomize, monkeypatch):
+    sitecustomize(UNDER_WATCH)
     shared = recorder(sibling_library(Path(sys.executable)))
     monkeypatch.setenv("LD_PRELOAD", shared.name)  # a path may have spaces
     monkeypatch.setenv("LD_LIBRARY_PATH", str(shared.parent), prepend=":")

@@ -9,22 +9,20 @@ from pathlib import Path
 
 import pytest
 import yaml
-from whole_runs import LIMIT_S
+from whole_runs import LIMIT_S, needs_recorder
 
-from pscale.errors import LaunchError
 from pscale.runs.step_time import step_time, step_times
-from pscale.watch.preload import recorder, sibling_library
 
 PROGRAMS = Path(__file__).parent.parent / "watch" / "programs"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BIN = Path(sys.executable).parent
-SCRIPT = f"'{sys.executable}' {{here}}/work.py {{work}} {{mode}}"
+SCRIPT = f"'{sys.executable}' {{here}}/work.py {{work}}"
 SUITE = {
     "name": "work",
     "scaling": "strong",
     "workload": {
         "command": SCRIPT,
-        "params": {"work": 40, "mode": "well"},
+        "params": {"work": 40},
         "figures": {
             "total": {"regex": r"Total time: (\S+) ms", "unit": "ms", "better": "lower"},
             "mflops": {"json": "out.json", "path": "rates.0.mflops", "unit": "MFLOP/s", "better": "higher"},
@@ -69,19 +67,6 @@ def said(cli, *arguments, code=0):
     return done.stdout
 
 
-def reasons(results):
-    return {label.rpartition(" ")[2]: (row["status"], row["reason"]) for label, row in results.cases.items()}
-
-
-def test_a_program_reads_the_file_that_is_its_standard_input(cli, suite):
-    (cli.folder / "10.txt").write_text("10\n")
-    reads = {"command": "read ms; echo Total time: $ms ms", "shell": True, "stdin": "{work}.txt"}
-    figures = {"total": SUITE["workload"]["figures"]["total"]}
-    workload = {**reads, "params": {"work": 10}, "figures": figures, "success": {}, "files": {}}
-    results = cli.run(suite(workload, sweep={"ranks": [1]}, repeat=1, expect=[]))
-    assert [row["step_s"] for row in results.rows("cases")] == [0.01]
-
-
 READS_INPUT = """
 import sys
 from mpi4py.MPI import COMM_WORLD as all
@@ -90,15 +75,16 @@ print("Total time:", ms.strip(), "ms") if all.rank == 0 else None
 """
 
 
-def test_a_program_that_is_watched_reads_its_standard_input_on_its_first_rank(cli, suite):
+@pytest.mark.parametrize("watch", [True, False])
+def test_a_program_reads_the_file_that_is_its_standard_input_on_its_first_rank(cli, suite, watch):
     (cli.folder / "10.txt").write_text("10\n")
     (cli.folder / "reads.py").write_text(READS_INPUT)
-    reads = {"command": f"'{sys.executable}' {{here}}/reads.py", "stdin": "{work}.txt", "watch": True}
+    reads = {"command": f"'{sys.executable}' {{here}}/reads.py", "stdin": "{work}.txt", "watch": watch}
     figures = {"total": SUITE["workload"]["figures"]["total"]}
     workload = {**reads, "params": {"work": 10}, "figures": figures, "success": {}, "files": {}}
     results = cli.run(suite(workload, sweep={"ranks": [2]}, repeat=1, expect=[]))
     assert [row["step_s"] for row in results.rows("cases")] == [0.01]
-    assert len(results.rows("calls")) > 0, "it was recorded"
+    assert bool(results.rows("calls")) == watch
 
 
 def test_a_program_is_measured_reported_and_checked_by_its_own_figures(cli, suite):
@@ -141,7 +127,7 @@ def test_a_program_is_measured_reported_and_checked_by_its_own_figures(cli, suit
     )
     said(cli, "check", results.folder, "--reference", cli.folder / "kept.yaml", code=1)
     shown = json.loads(said(cli, "show", suite(), "--json"))
-    assert shown["cases"][1]["command"][-4:] == [sys.executable, f"{cli.folder}/work.py", "80", "well"]
+    assert shown["cases"][1]["command"][-3:] == [sys.executable, f"{cli.folder}/work.py", "80"]
 
 
 def test_a_run_continues_with_what_is_left_and_a_new_build_is_other_work(cli, suite):
@@ -168,36 +154,6 @@ def test_a_run_continues_with_what_is_left_and_a_new_build_is_other_work(cli, su
     said(cli, "compare", first.folder, slower.folder, "--fail-if", "slower", code=1)
 
 
-def test_output_that_cannot_be_believed_is_a_failed_launch_and_so_is_a_bad_end(cli, suite):
-    modes = ["well", "missing", "nan", "text", "negative", "unfinished", "exit", "sleep"]
-    results = cli.run(
-        suite(
-            sweep={"mode": modes},
-            repeat=1,
-            ranks=2,
-            expect=[],
-            launch={"oversubscribe": True, "time_limit": "10s"},
-        ),
-        code=1,
-    )
-    found = reasons(results)
-    assert found.pop("well") == ("ok", "")
-    expected = {
-        "missing": "failed the output has no figure total: nothing matches 'Total time: ",
-        "nan": "failed figure total: 'nan' is not a finite number: Total time: nan ms / arguments: [] / all",
-        "text": "failed figure total: 'long' is not a finite number: ",
-        "negative": "failed figure total is -1, which is not a step time: ",
-        "unfinished": "failed no success: nothing matches '^all done$' in 36 bytes of output: ",
-        "exit": "failed exit code 7",
-        "sleep": "timeout no end after 10 s (time_limit)",
-    }
-    for mode, (status, reason) in found.items():
-        assert f"{status} {reason}".startswith(expected[mode])
-    assert {row["case"] for row in results.rows("figures")} == {
-        results.cases[label]["case"] for label in results.cases if label.endswith("well")
-    }
-
-
 def test_a_value_reaches_the_program_as_it_is_and_nothing_else_reads_it(cli, suite):
     nasty = [
         "a b",
@@ -211,13 +167,8 @@ def test_a_value_reaches_the_program_as_it_is_and_nothing_else_reads_it(cli, sui
         "",
         "-n",
     ]
-    workload = {
-        "command": f"{SCRIPT} {{value}} end",
-        "step_time": "wall",
-        "figures": {},
-        "success": {},
-        "files": {},
-    }
+    workload = {"command": f"{SCRIPT} {{value}} end", "step_time": "wall"}
+    workload |= {"figures": {}, "success": {}, "files": {}}
     results = cli.run(suite(workload, sweep={"value": nasty}, repeat=1, expect=[]))
     for case in results.planned():
         log = results.folder / "cases" / f"{case.id}-0" / "stdout.log"
@@ -227,31 +178,16 @@ def test_a_value_reaches_the_program_as_it_is_and_nothing_else_reads_it(cli, sui
     assert all(row["step_s"] == row["wall_s"] for row in results.rows("cases"))
 
 
-def test_a_program_that_is_not_there_stops_everything_before_a_launch(cli, suite):
-    done = subprocess.run(
-        cli.command("run", suite({"command": "./absent {work} {mode}"})),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert f"there is no program {cli.folder}/absent" in done.stderr
-    assert not cli.reports.exists()
-
-
-def is_built():
-    try:
-        return bool(recorder(sibling_library(Path(sys.executable))))
-    except LaunchError:
-        return False
-
-
-@pytest.mark.skipif(not is_built() or not shutil.which("cc"), reason="there was no C compiler")
-def test_a_watched_workload_has_the_tables_of_its_calls_and_one_that_hangs_says_where(cli, suite, compilers):
-    if not (compilers / "mpicc").exists():
+def compile_example(compilers, name, folder):
+    if not (compilers / "mpicc").exists() or not shutil.which("cc"):
         pytest.skip("there is no mpicc")
-    command = [compilers / "mpicc", "-O2", "-o", cli.folder / "halo", EXAMPLES / "halo.c", "-lm"]
+    command = [compilers / "mpicc", "-O2", "-o", folder / name, EXAMPLES / f"{name}.c", "-lm"]
     subprocess.run(command, check=True)
+
+
+@needs_recorder
+def test_a_watched_workload_has_the_tables_of_its_calls_and_one_that_hangs_says_where(cli, suite, compilers):
+    compile_example(compilers, "halo", cli.folder)
     workload = {
         "command": "./halo {width} 20",
         "params": {"width": 30},
@@ -294,7 +230,7 @@ BUILT = ("halo", "monte_carlo")
 SMALL = {"halo": "width=30", "cg": "size=60", "ring": "sweep.length=[100,1000]"}
 
 
-@pytest.mark.skipif(not is_built(), reason="there was no C compiler")
+@needs_recorder
 @pytest.mark.parametrize("name", sorted(path.stem for path in SUITES.glob("*.yaml")))
 def test_each_suite_of_the_examples_runs_and_all_of_its_time_in_mpi_is_split(
     cli, name, compilers, monkeypatch
@@ -303,10 +239,7 @@ def test_each_suite_of_the_examples_runs_and_all_of_its_time_in_mpi_is_split(
     shutil.copytree(EXAMPLES, cli.folder / "examples")
     shutil.copytree(SUITES, cli.folder / "suites" / "watch")
     if name in BUILT:
-        if not (compilers / "mpicc").exists() or not shutil.which("cc"):
-            pytest.skip("there is no mpicc")
-        command = [compilers / "mpicc", "-O2", "-o", name, f"{name}.c", "-lm"]
-        subprocess.run(command, cwd=cli.folder / "examples", check=True)
+        compile_example(compilers, name, cli.folder / "examples")
     small = ("--set", SMALL[name]) if name in SMALL else ()
     on_two = () if name == "ring" else ("--set", "sweep.ranks=[1,2]", "--set", "launch.oversubscribe=true")
     suite = cli.folder / "suites" / "watch" / f"{name}.yaml"
@@ -319,31 +252,7 @@ def test_each_suite_of_the_examples_runs_and_all_of_its_time_in_mpi_is_split(
     assert not [row for row in results.rows("calls") if row["axis"] == "not split"]
 
 
-FORTRAN = """
-program work
-  implicit none
-  print '(a, d12.4, a)', 'elapsed', 2.5d-1, ' s'
-end program work
-"""
-
-
-def test_a_fortran_program_is_measured_with_its_way_to_write_numbers(cli, suite):
-    if not shutil.which("gfortran"):
-        assert not os.environ.get("CI"), "there must be a Fortran compiler"
-        pytest.skip("there is no Fortran compiler")
-    (cli.folder / "work.f90").write_text(FORTRAN)
-    subprocess.run(["gfortran", "-o", "work", "work.f90"], cwd=cli.folder, check=True)
-    workload = {
-        "command": "./work",
-        "params": {},
-        "figures": {"t": {"regex": r"elapsed\s+(\S+) s", "unit": "s"}},
-    }
-    workload |= {"step_time": "t", "success": {}, "files": {}}
-    results = cli.run(suite(workload, sweep={"ranks": [1, 2]}, repeat=1, expect=[]))
-    assert [row["step_s"] for row in results.rows("cases")] == [0.25, 0.25]
-
-
-@pytest.mark.skipif(not is_built(), reason="there was no C compiler")
+@needs_recorder
 @pytest.mark.parametrize("deletes", ["rm -r ../notes", "mv ../notes ../others; ln -s others ../notes"])
 def test_a_program_that_takes_its_record_away_is_a_failed_launch_and_no_more(cli, suite, deletes):
     (cli.folder / "deletes.sh").write_text(deletes)

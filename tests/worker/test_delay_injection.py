@@ -1,7 +1,7 @@
 """A delay is waited for by exactly its length, by those it should be, and the report names rank and phase.
 
 Ranks are threads on simulated clocks here, on which time passes by being read, spun and waited: the proof is
-exact and does not depend on the machine. `tests/mpi/test_late.py` does the same in real time.
+exact and does not depend on the machine. `tests/mpi/test_verdicts.py` stops a real rank.
 """
 
 import json
