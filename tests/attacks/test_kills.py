@@ -208,26 +208,6 @@ def test_drivers_that_are_killed_are_gone_on_with_and_do_nothing_twice(tmp_path,
         target.check({"ok"})
 
 
-@pytest.mark.parametrize("victim", ["launcher", "rank"])
-def test_a_launch_that_is_killed_is_a_row_and_the_run_goes_on(tmp_path, attack, victim):
-    count = attack.times(25)
-    target = Target(tmp_path, count)
-    driver = subprocess.Popen(target.command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    for number in range(count):
-        while (over := driver.poll()) is None and len(target.noted()) <= number:
-            time.sleep(0.005)
-        assert over is None, driver.communicate()
-        first, rank, *_ = target.noted()[number]
-        time.sleep(attack.draw.random() * 0.25)
-        with suppress(ProcessLookupError):
-            os.kill(first if victim == "launcher" else rank, attack.draw.choice(SIGNALS))
-    _, said = driver.communicate(timeout=LIMIT_S)
-    assert driver.returncode in {0, 1}, said
-    assert b"Traceback" not in said
-    assert len(target.noted()) == count, "none is tried again"
-    target.check({"ok", "failed"})
-
-
 @pytest.fixture
 def cli(tmp_path):
     try:

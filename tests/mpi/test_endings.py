@@ -84,34 +84,32 @@ sweep: {{ranks: [2]}}
 repeat: 1
 launch: {{oversubscribe: true}}
 """
-# The others call MPI_Init when rank 1 is gone: if it ends later, Open MPI ends the others by itself.
-EARLY = """
+RANK = """
 import os, pathlib, sys, time
-rank = os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK"))
-ended = pathlib.Path({ended!r})
-if rank == "1":
-    ended.with_suffix(".new").write_text(str(os.getpid()))
-    ended.with_suffix(".new").rename(ended)
-    {how}
-while not ended.exists() or os.path.exists("/proc/" + ended.read_text()):
-    time.sleep(0.01)
+rank, file = os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK")), pathlib.Path({file!r})
+"""
+MEET = """
 from mpi4py import MPI
 MPI.COMM_WORLD.Barrier()
 """
-# Rank 1 ends while the others are in MPI_Init: MPICH lets them wait, Open MPI ends them.
-LATE = """
-import os, pathlib, sys, time
-rank = os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK"))
-begun = pathlib.Path({begun!r})
+# The others call MPI_Init when rank 1 is gone: if it ends later, Open MPI ends the others by itself.
+EARLY = f"""{RANK}
 if rank == "1":
-    while not begun.exists():
+    file.with_suffix(".new").write_text(str(os.getpid()))
+    file.with_suffix(".new").rename(file)
+    {{how}}
+while not file.exists() or os.path.exists("/proc/" + file.read_text()):
+    time.sleep(0.01)
+{MEET}"""
+# Rank 1 ends while the others are in MPI_Init: MPICH lets them wait, Open MPI ends them.
+LATE = f"""{RANK}
+if rank == "1":
+    while not file.exists():
         time.sleep(0.01)
     time.sleep(3)
-    sys.exit(0)
-begun.touch()
-from mpi4py import MPI
-MPI.COMM_WORLD.Barrier()
-"""
+    {{how}}
+file.touch()
+{MEET}"""
 ALONE = """
 import os, subprocess, sys, time
 rank = os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK"))
@@ -122,42 +120,35 @@ if rank == "0":
 """
 
 
-@pytest.mark.parametrize(
-    ("how", "ending"), [("os._exit(0)", "ended"), ("sys.exit(0)", "ended with exit code 0")]
-)
-def test_a_watched_rank_that_ends_before_init_ends_the_program_and_is_named(watch, tmp_path, how, ending):
-    early = EARLY.format(how=how, ended=str(tmp_path / "rank"))
-    results = watch(2, sys.executable, "-c", early, code=1)
-    said = " ".join(results.output.split())
-    assert f"The program was ended: rank 1 {ending} before MPI_Init, in which the others wait" in said
-    (row,) = results.rows("cases")
-    assert row["status"] == "failed"
-
-
-def test_a_watched_rank_that_ends_while_others_are_in_init_is_named(watch, tmp_path):
-    results = watch(2, sys.executable, "-c", LATE.format(begun=str(tmp_path / "begun")), code=1)
-    assert "rank 1 ended with exit code 0" in " ".join(results.output.split())
-
-
-def test_a_rank_of_a_workload_that_ends_while_others_are_in_init_is_named(cli):
-    (cli.folder / "early.py").write_text(LATE.format(begun=str(cli.folder / "begun")))
-    (row,) = cli.run(cli.suite(WORKLOAD.format(python=sys.executable, watch="false")), code=1).cases.values()
-    assert row["status"] == "failed"
-    assert row["reason"].startswith("rank 1 ended")
-
-
 def test_a_rank_without_mpi_that_ends_early_ends_nothing(watch):
     assert "ok" in watch(2, sys.executable, "-c", ALONE).output
 
 
-@pytest.mark.parametrize("watched", [True, False])
-def test_a_rank_of_a_workload_that_ends_before_init_fails_the_case_and_is_named(cli, watched):
-    ended = cli.folder / "rank"
-    (cli.folder / "early.py").write_text(EARLY.format(how="sys.exit(0)", ended=str(ended)))
-    suite = cli.suite(WORKLOAD.format(python=sys.executable, watch=str(watched).lower()))
+def test_a_watched_rank_that_ends_before_init_ends_the_program_and_is_named(watch, tmp_path):
+    early = EARLY.format(how="os._exit(0)", file=str(tmp_path / "rank"))
+    results = watch(2, sys.executable, "-c", early, code=1)
+    said = " ".join(results.output.split())
+    assert "The program was ended: rank 1 ended before MPI_Init, in which the others wait" in said
+    assert [row["status"] for row in results.rows("cases")] == ["failed"]
+
+
+@pytest.mark.parametrize("watched", ["true", "false"])
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        (EARLY, "rank 1 ended with exit code 0 before MPI_Init, in which the others wait"),
+        (LATE, "rank 1 ended"),
+    ],
+    ids=["before", "while others are in it"],
+)
+def test_a_rank_of_a_workload_that_never_initialises_fails_the_case_and_is_named(
+    cli, watched, program, reason
+):
+    (cli.folder / "early.py").write_text(program.format(how="sys.exit(0)", file=str(cli.folder / "rank")))
+    suite = cli.suite(WORKLOAD.format(python=sys.executable, watch=watched))
     (row,) = cli.run(suite, code=1).cases.values()
     assert row["status"] == "failed"
-    assert row["reason"].startswith("rank 1 ended with exit code 0 before MPI_Init, in which the others wait")
+    assert row["reason"].startswith(reason)
 
 
 def test_ranks_that_wait_for_one_that_never_joins_are_reported_as_hung_with_the_call_of_each(

@@ -35,7 +35,6 @@ if "PMI_RANK" in os.environ:
         return run(order, *arguments)
     job.run = held
 """
-
 # Slurm's controller hears nothing of the first submission; pscale is impatient while there is a certain file.
 DEAF = """
 import os, signal
@@ -114,19 +113,6 @@ def test_ctrl_c_leaves_jobs_at_work_and_cancel_ends_them_for_another_day(login):
     login.say("cancel")
 
 
-def test_a_job_that_somebody_cancels_is_reported_and_the_others_continue(login):
-    slow = ("--set", "sweep={cases: [{ranks: 1, steps: 1000000}, {ranks: 2}]}")
-    waiting = login.start(*slow, "--set", "launch.time_limit=10m")
-    wait_for(lambda: login.events("ended"))
-    wait_for(lambda: len(login.events("launched")) == 2)
-    slurm("scancel", login.events("submitted")[0]["id"])
-    output, _ = waiting.communicate()
-    assert waiting.returncode == 1, output
-    statuses = {row["ranks"]: row["status"] for row in login.newest().rows("cases")}
-    assert statuses == {1: "cancelled", 2: "ok"}
-    assert "was cancelled" in output
-
-
 def test_ranks_of_mpiexec_on_two_nodes_that_hang_are_listed_with_their_calls(login, sabotage):
     sabotage(NEVER_JOINS)
     options = ("--set", "plan.reduction=all-reduce", "--set", "launch.hang_after=2s")
@@ -137,17 +123,6 @@ def test_ranks_of_mpiexec_on_two_nodes_that_hang_are_listed_with_their_calls(log
     assert "rank 0 in all_reduce over dp" in row["reason"]
     assert "late: time.sleep(1000)" in row["reason"]
     assert len(login.events("submitted")) == 1, "what hangs is not tried again"
-
-
-def test_a_job_over_its_time_limit_is_a_timeout(too_long):
-    wait_for(lambda: too_long.status()["jobs"][0]["state"] != "running")
-    options = ("--set", "train.steps=1000000", "--set", "launch.time_limit=10m")
-    results = too_long.run(
-        too_long.weak, "--only", "ranks == 1", "--set", "launch.job_time_limit=1m", *options, code=1
-    )
-    assert [row["status"] for row in results.rows("cases")] == ["timeout"]
-    assert "reached its time limit" in results.output
-    assert len(too_long.events("submitted")) == 1
 
 
 PROGRAM = """
@@ -310,10 +285,7 @@ def test_a_job_that_gives_way_to_another_is_done_again_and_counts_once(login, sa
     assert [row["status"] for row in login.newest().rows("cases")] == ["ok"]
 
 
-def test_a_controller_that_does_not_answer_costs_a_bounded_wait_and_no_job(
-    login, too_long, cluster, sabotage
-):
-    wait_for(lambda: too_long.status()["jobs"][0]["state"] not in {"queued", "running"})
+def test_a_controller_that_does_not_answer_costs_a_bounded_wait_and_no_job(login, cluster, sabotage):
     controller = psutil.Process(int((cluster / "slurmctld.pid").read_text()))
     held = HELD.replace("order.case.ranks == 4 and ", "")
     free = sabotage(DEAF.format(controller=controller.pid) + held, ".free")
