@@ -11,51 +11,15 @@ import yaml
 
 Path_ = tuple[Any, ...]
 
+WORDS = """
+~ null true yes x ranks rest auto none =ranks =1/0 4MiB 4XiB 1h30m 1e999s / ../../etc/passwd /dev/zero /*/*/*
+~nobody/x %s%n {0.__class__} `id` [red]x[/red] [/] <script> (a+)+$ (?P<x a{99999} {n {here}/../x ' \\ [!]
+=ranks.__class__ =[].sort() =__import__('os') =2**99999
+"""
 TEXTS = (
-    *(
-        "",
-        " ",
-        "~",
-        "null",
-        "true",
-        "yes",
-        "x",
-        "ranks",
-        "rest",
-        "auto",
-        "none",
-        "=ranks",
-        "=1/0",
-        "=ranks +",
-    ),
-    *("=" + "(" * 99, "='a' * 10**9", "=2**99999", "=__import__('os')", "=ranks.__class__", "=[].sort()"),
-    *("4MiB", "4XiB", "1h30m", "1e999s", "9" * 70, "9" * 5000, "a" * 9999, "=" + "1+" * 300 + "1"),
-    *("../../etc/passwd", "/", "/dev/zero", "/*/*/*", "~nobody/x", "\t", "a\nb", "\u202e\u2066", "é" * 100),
-    *(
-        "\x7f",
-        "%s%n",
-        "{0.__class__}",
-        "$(touch pwned)",
-        "`id`",
-        "[red]x[/red]",
-        "[/]",
-        "<script>",
-        "=cmd|' /C'!A0",
-    ),
-    *(
-        "\0",
-        "a\0b",
-        "\ud800",
-        "\x1b]0;x\x07",
-        "(a+)+$",
-        "(?P<x",
-        "a{99999}",
-        "{n",
-        "{here}/../x",
-        "'",
-        "\\",
-        "[!]",
-    ),
+    *("", " ", "\0", "a\0b", "\t", "a\nb", "\x7f", "\ud800", "\u202e\u2066", "\x1b]0;x\x07", "é" * 100),
+    *("=ranks +", "='a' * 10**9", "=cmd|' /C'!A0", "$(touch pwned)", "=" + "(" * 99, "=" + "1+" * 300 + "1"),
+    *("9" * 70, "9" * 5000, "a" * 9999, *WORDS.split()),
 )
 NUMBERS = (
     *(0, 1, -1, 2, 3, 7, 64, 1000, 10**6, 10**9, 10**10, 2**63, 10**399, -(10**18)),
@@ -143,46 +107,11 @@ def as_yaml(document: Any, draw: random.Random) -> str:
 
 
 _PIECES = (
-    *(
-        b"\t",
-        b"\r",
-        b"\0",
-        b"\xff",
-        b"\xef\xbb\xbf",
-        b"\xc2\x85",
-        b"\xe2\x80\xa8",
-        b"\xed\xa0\x80",
-        b"---\n",
-        b"...\n",
-    ),
-    *(
-        b"!!python/object/apply:os.system ['id']",
-        b"!!binary x",
-        b"!x ",
-        b"&a ",
-        b"*a",
-        b"<<: ",
-        b"? ",
-        b"- ",
-        b": ",
-    ),
-    *(
-        b"{",
-        b"}",
-        b"[",
-        b"]",
-        b"'",
-        b'"',
-        b"|\n",
-        b">-\n",
-        b"%YAML 9.9\n",
-        b"#",
-        b"@",
-        b"`",
-        b"=",
-        b"\\x",
-        b"1" * 300,
-    ),
+    *(b"\t", b"\r", b"\0", b"\xff", b"\xef\xbb\xbf", b"\xc2\x85", b"\xe2\x80\xa8", b"\xed\xa0\x80"),
+    *(b"---\n", b"...\n", b"|\n", b">-\n", b"%YAML 9.9\n", b"!!python/object/apply:os.system ['id']"),
+    *(b"!!binary x", b"!x ", b"&a ", b"*a", b"<<: ", b"? ", b"- ", b": ", b"1" * 300),
+    *(bytes([each]) for each in b"{}[]'\"#@`="),
+    b"\\x",
 )
 
 

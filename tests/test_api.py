@@ -5,8 +5,6 @@ import ctypes
 import io
 import math
 import os
-import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -28,7 +26,6 @@ from pscale.report.topics import cases, steps
 
 ROOT = Path(__file__).parents[1]
 WEAK = ROOT / "reports" / "gallery" / "weak"
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "python.md").read_text(), re.M | re.S)
 
 
 @pytest.fixture(scope="module")
@@ -181,10 +178,7 @@ def test_a_notebook_shows_headline_and_cases_and_no_text_of_a_suite_as_markup(tm
     assert "&lt;script&gt;" in shown
     assert run.headline.splitlines()[0] in shown.replace("&#x27;", "'")
     assert "2 cases, 4 launches" in repr(run)
-
-
-def test_a_notebook_shows_a_run_without_cases(tmp_path):
-    shown = pscale.load(write_run(tmp_path / "run", [], title="empty"))._repr_html_()
+    shown = pscale.load(write_run(tmp_path / "empty", [], title="empty"))._repr_html_()
     assert "<h4>empty</h4>" in shown
     assert "<table" not in shown
 
@@ -221,19 +215,15 @@ def test_a_suite_may_be_a_dictionary_whose_errors_name_fields_and_no_file(tmp_pa
         pscale.run({**suite, "ranks": 2, "plan": {"dp": 3}})
 
 
-def test_numbers_of_numpy_and_paths_are_values_of_a_suite_too(tmp_path, monkeypatch):
+def test_numbers_of_numpy_and_paths_are_values_of_a_suite_too_whose_run_is_not_continued(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     make_suite(tmp_path)
     suite = {"name": "mine", "extends": Path("noop.yaml"), "sweep": {"train.seed": [*np.arange(2)]}}
-    run = pscale.run(suite, set={"train.batch": np.int64(6)}, quiet=True)
-    assert run.cases[["seed", "batch"]].to_numpy().tolist() == [[0, 6], [1, 6]]
-
-
-def test_a_run_is_never_continued_once_it_was_returned(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    make_suite(tmp_path)
-    first, second = (pscale.run("noop.yaml", quiet=True).path for _ in range(2))
-    assert first != second
+    first, second = (pscale.run(suite, set={"train.batch": np.int64(6)}, quiet=True) for _ in range(2))
+    assert first.cases[["seed", "batch"]].to_numpy().tolist() == [[0, 6], [1, 6]]
+    assert first.path != second.path, "it was returned"
 
 
 def subreaper():
@@ -302,17 +292,3 @@ def test_a_caller_that_is_interrupted_or_killed_leaves_no_process_and_the_same_c
     run = pscale.run("noop.yaml", quiet=True, only="seed == 2")
     assert run.complete
     assert rank.is_relative_to(run.path)
-
-
-def test_the_code_of_the_page_runs_in_order(tmp_path, monkeypatch):
-    for name in ("suites", "reports"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "suites" / "quick.yaml").write_text((ROOT / "suites" / "quick.yaml").read_text())
-    shutil.copytree(WEAK, tmp_path / "reports" / "gallery" / "weak")
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    for block in BLOCKS:
-        if "pscale.run(" not in block:
-            exec(block, names)
-    assert (tmp_path / "scaling.png").stat().st_size > 10_000
-    assert (tmp_path / "breakdown.pdf").exists()

@@ -61,6 +61,8 @@ print("Total time: 0.05" * (MPI.COMM_WORLD.rank == 0), end="\\n" * (MPI.COMM_WOR
 ENDS = {  # what holds when the blocks of Python of a page have run
     "python": "assert (run.complete, run.cases['width'].tolist()) == (True, [32, 64])\n"
     "assert run.report().exists()\n"
+    "from pathlib import Path\n"
+    "assert min(Path(name).stat().st_size for name in ('scaling.png', 'breakdown.pdf')) > 5_000\n"
 }
 SHELL = """set -e
 {installers}

@@ -26,42 +26,28 @@ def result(text):
     return f"for folder; do :; done\ncat > \"$folder/result.json\" <<'END'\n{text}\nEND\n"
 
 
-def told(columns):
-    return result(json.dumps({"status": "ok", "reason": "", "columns": columns}))
+def told(columns, status="ok"):
+    return result(json.dumps({"status": status, "reason": "", "columns": columns}))
 
 
+ENDLESS = 'mkfifo "$folder/failure-0.json" "$folder/hang-x.jsonl"; exit 3'
+LARGE = 'echo \'{"rank": 0, "ranks": 9007199254740992}\' > "$folder/hang-x.jsonl"; sleep 0.1'
 LIES = {  # a script for the second launch, and what its status and reason are
     "nothing": ("exit 0", "failed", "left no results"),
     "no JSON": (result("{"), "failed", "left an invalid result.json"),
     "no object": (result("[]"), "failed", "expected a valid dictionary"),
     "no columns": (result('{"status": "ok", "reason": ""}'), "failed", "columns: is missing"),
-    "another status": (
-        result('{"status": "great", "reason": "", "columns": {}}'),
-        "failed",
-        "status 'great'",
-    ),
+    "another status": (told({}, status="great"), "failed", "status 'great'"),
     "another column": (told({"x" * 5000: 1}), "failed", "there is no column"),
     "another case": (told({"case": "../x"}), "failed", "there is no column"),
     "a text for a time": (told({"step_s": "fast"}), "failed", "step_s: "),
     "too large a number": (told({"tokens": 10**400}), "failed", "tokens: "),
     "nested results": (result("[" * 200_000), "failed", "left an invalid result.json"),
     "bytes": (HONEST + 'head -c 1000 /dev/urandom > "$folder/result.json"', "failed", "result.json"),
-    "a pipe": (
-        HONEST + 'rm "$folder/result.json"; mkfifo "$folder/result.json"',
-        "failed",
-        "left no results",
-    ),
+    "a pipe": (HONEST + 'cd "$folder"; rm result.json; mkfifo result.json', "failed", "left no results"),
     "a failure of nobody": (HONEST + 'echo {} > "$folder/failure-0.json"; exit 3', "failed", "exit code 3"),
-    "a failure that never ends": (
-        HONEST + 'mkfifo "$folder/failure-0.json" "$folder/hang-x.jsonl"; exit 3',
-        "failed",
-        "exit code 3",
-    ),
-    "a hang of a million ranks": (
-        HONEST + 'echo \'{"rank": 0, "ranks": 9007199254740992}\' > "$folder/hang-x.jsonl"; sleep 0.1',
-        "ok",
-        "",
-    ),
+    "a failure that never ends": (HONEST + ENDLESS, "failed", "exit code 3"),
+    "a hang of a million ranks": (HONEST + LARGE, "ok", ""),
     "closed outputs": (HONEST + "exec >&- 2>&- <&-", "ok", ""),
     "another folder": (HONEST + "cd / && exit", "ok", ""),
     "no logs": (HONEST + 'rm -f "$folder"/std*.log', "ok", ""),
@@ -124,42 +110,42 @@ def run(tmp_path):
             (tmp_path / f"mpiexec.{seed}").write_text(script)
         seeds = [*range(len(scripts) + 2)]
         (tmp_path / "noop.yaml").write_text(SUITE.replace("[1, 2, 3]", str(seeds)))
-        command = [
-            sys.executable,
-            "-c",
-            WITH_PEAK,
-            "-m",
-            "pscale",
-            "run",
-            "noop.yaml",
-            "--no-report",
-            *options,
-        ]
-        done = subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=False
-        )
-        assert "Traceback" not in done.stderr, done.stderr
-        (folder,) = tmp_path.glob("reports/noop/*")
-        journal = Journal.open(folder)
-        assert journal.is_finished()
-        cases = {case["train"]["seed"]: case["id"] for case in journal.document["cases"]}
-        rows = {row["case"]: row for row in read_table(journal.data, "cases").to_pylist()}
-        found = [(rows[cases[seed]], folder / "cases" / f"{cases[seed]}-0") for seed in seeds]
+        code, journal, rows = ended(tmp_path, ["-c", WITH_PEAK, "-m"], *options)
+        rows = {case["train"]["seed"]: rows[case["id"]] for case in journal.document["cases"]}
+        found = [(rows[seed], journal.folder / "cases" / f"{rows[seed]['case']}-0") for seed in seeds]
         assert [row["status"] for row, _ in found[-2:]] == ["ok", "ok"]
-        assert done.returncode == int(any(row["status"] != "ok" for row, _ in found))
+        assert code == int(any(row["status"] != "ok" for row, _ in found))
         return found[:-2]
 
     return go
 
 
-def test_a_lie_is_the_end_of_one_launch_alone(run):
-    found = zip(LIES.items(), run(*(script for script, *_ in LIES.values())), strict=True)
-    wrong = {
+def ended(folder, start=("-m",), *options):
+    """Run the suite in a folder; return exit code, journal, and rows by case."""
+    command = [sys.executable, *start, "pscale", "run", "noop.yaml", "--no-report", *options]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    (run,) = folder.glob("reports/noop/*")
+    journal = Journal.open(run)
+    assert journal.is_finished(), done.stderr
+    return (
+        done.returncode,
+        journal,
+        {row["case"]: row for row in read_table(journal.data, "cases").to_pylist()},
+    )
+
+
+def believed(lies, rows):
+    """Return the lies whose launch has another status or reason than it should."""
+    return {
         lie: (row["status"], row["reason"])
-        for (lie, (_, status, reason)), (row, _) in found
-        if row["status"] != status or reason not in row["reason"] or len(row["reason"]) > 1000
+        for (lie, (_, status, reason)), row in zip(lies.items(), rows, strict=True)
+        if row["status"] != status or reason not in row["reason"] or len(row["reason"]) > 1500
     }
-    assert wrong == {}
+
+
+def test_a_lie_is_the_end_of_one_launch_alone(run):
+    assert believed(LIES, [row for row, _ in run(*(script for script, *_ in LIES.values()))]) == {}
 
 
 def test_a_program_that_lies_ends_its_own_launch_alone(tmp_path):
@@ -170,21 +156,9 @@ def test_a_program_that_lies_ends_its_own_launch_alone(tmp_path):
         (tmp_path / f"program.{number}.outside").mkdir()
         (tmp_path / f"program.{number}.outside" / "precious").touch()
     (tmp_path / "noop.yaml").write_text(WORKLOAD.format(numbers=[*range(len(lies))]))
-    command = [sys.executable, "-m", "pscale", "run", "noop.yaml", "--no-report"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    assert "Traceback" not in done.stderr, done.stderr
-    journal = Journal.open(next(tmp_path.glob("reports/noop/*")))
-    assert journal.is_finished(), done.stderr
-    numbers = {case["id"]: case["workload"]["params"]["n"] for case in journal.document["cases"]}
-    found = {numbers[row["case"]]: row for row in read_table(journal.data, "cases").to_pylist()}
-    wrong = {
-        lie: (found[number]["status"], found[number]["reason"])
-        for number, (lie, (_, status, reason)) in enumerate(LIES_OF_PROGRAMS.items())
-        if found[number]["status"] != status
-        or reason not in found[number]["reason"]
-        or len(found[number]["reason"]) > 1500
-    }
-    assert wrong == {}
+    _, journal, rows = ended(tmp_path)
+    found = {case["workload"]["params"]["n"]: rows[case["id"]] for case in journal.document["cases"]}
+    assert believed(LIES_OF_PROGRAMS, [found[number] for number in range(len(LIES_OF_PROGRAMS))]) == {}
     assert len([*tmp_path.glob("*.outside/precious")]) == len(lies)
 
 

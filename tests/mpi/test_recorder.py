@@ -300,22 +300,6 @@ def test_several_jobs_under_one_record_are_refused_and_read_as_the_last_of_them(
     assert "2 MPI jobs were recorded, of 2 ranks" in warning
 
 
-def test_ranks_that_are_worlds_of_their_own_are_counted_and_the_library_is_named(cli):
-    program = """
-import os
-for name in [name for name in os.environ if name.startswith(("PMI", "PRTE", "OMPI_COMM"))]:
-    del os.environ[name]
-from mpi4py import MPI
-print(MPI.COMM_WORLD.size)
-"""
-    command = "watch", "-n", "2", "--no-report", "--reports", cli.reports, "--", sys.executable, "-c", program
-    done = cli.call(*command, code=None)
-    assert done.returncode == 4
-    said = " ".join((done.stdout + done.stderr).split())
-    assert "2 ranks were started, and the program found itself in a world of 1" in said
-    assert "not that of its MPI library, " in said
-
-
 WAITS_FOR_A_SIGNAL = """
 import os, signal, sys, time
 from pathlib import Path
