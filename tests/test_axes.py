@@ -30,12 +30,7 @@ def test_axes_are_grouped_by_what_their_ranks_split_and_cut():
 
 
 @pytest.mark.parametrize(
-    ("shard", "expected"),
-    [
-        (0, {"dp": 8}),
-        (8, {"dp": 8}),
-        (2, {"replica": 4, "shard": 2}),
-    ],
+    ("shard", "expected"), [(0, {"dp": 8}), (8, {"dp": 8}), (2, {"replica": 4, "shard": 2})]
 )
 def test_an_axis_is_dealt_out_to_two(shard, expected):
     sizes = Plan(dp=8, zero=1, shard=shard).sizes

@@ -1,15 +1,9 @@
 """Programs of known truth: intervals contain it as often as they say, also where few digits are printed."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-from synthetic import Point, summary_of
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
 from known_truth import about_zero, shares
+from synthetic import Point, summary_of
 
 from pscale.analysis.columns import row
 from pscale.analysis.difference import difference

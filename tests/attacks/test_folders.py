@@ -391,12 +391,7 @@ NO_FILES = {
     "a folder": Path.mkdir,
 }
 READ_BY_REPORTS = ("data/steps-a-0.parquet", FILE, "../../suite.prediction.json")
-HELPFUL = (
-    *READ_BY_REPORTS,
-    "journal.jsonl",
-    "jobs/cases/journal.jsonl",
-    "lock",
-)
+HELPFUL = (*READ_BY_REPORTS, "journal.jsonl", "jobs/cases/journal.jsonl", "lock")
 
 
 @pytest.mark.parametrize("kind", NO_FILES)

@@ -1,14 +1,9 @@
 """The comparison of benchmarks: worse, same, better, or too noisy to tell."""
 
 import socket
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
 from figures import figure, median_interval, read, verdict, write
 
 

@@ -1,14 +1,8 @@
 """The designs of launches that the benchmark of firmness compares."""
 
-import sys
-from pathlib import Path
-
+import firmness
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import firmness
 
 
 def machine(seed, noise):

@@ -1,14 +1,9 @@
 """The page of data sheets has the kept figures, and they are what is predicted today."""
 
 import json
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import published
+import pytest
 
 
 def test_the_page_has_the_kept_figures():

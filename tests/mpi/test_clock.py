@@ -44,11 +44,7 @@ if rank == 1:
 
 
 NODES = (0, 1, 1, 2)
-AHEAD = (
-    Shifted(),
-    Shifted(offset_ns=-(10**13), drift_ppm=200),
-    Shifted(offset_ns=10**9, drift_ppm=-400),
-)
+AHEAD = (Shifted(), Shifted(offset_ns=-(10**13), drift_ppm=200), Shifted(offset_ns=10**9, drift_ppm=-400))
 
 
 class Program:
