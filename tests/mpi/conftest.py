@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from whole_runs import LIMIT_S, TINY, Cli
+from whole_runs import TINY, Cli
 
 PROGRAMS = Path(__file__).parent.parent / "watch" / "programs"
 
@@ -59,12 +59,8 @@ def watch(cli):
     """Return a function that watches a program and returns what it left; the exit code `None` is any."""
 
     def run(ranks, *words, options=(), code=0):
-        command = cli.command(
-            "watch", "-n", str(ranks), *options, "--no-report", "--reports", cli.reports, "--", *words
-        )
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-        assert code in (None, done.returncode), done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
+        usual = ("-n", ranks, *options, "--no-report", "--reports", cli.reports)
+        done = cli.call("watch", *usual, "--", *words, code=code)
         return cli.newest(done.stdout + done.stderr)
 
     return run

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from whole_runs import Cli, Results
+from whole_runs import Cli
 
 PROGRAMS = Path(__file__).parent.parent / "watch" / "programs"
 
@@ -26,12 +26,8 @@ def here(tmp_path_factory):
 def study(here, *words, options=(), code=0):
     """Run a study of two sizes and return what it left."""
     usual = ("--oversubscribe", "--no-report", "--reports", here.reports)
-    return newest(here, here.call("scale", *usual, *options, "--", *words, code=code))
-
-
-def newest(here, done):
-    file = max(here.reports.glob("*/*/run.json"), key=lambda path: path.stat().st_mtime)
-    return Results(file.parent, done.stdout + done.stderr)
+    here.call("scale", *usual, *options, "--", *words, code=code)
+    return here.newest()
 
 
 SIZES = {  # ranks and sizes of the program, by an option of the line
@@ -62,7 +58,7 @@ def test_every_line_of_the_manual_measures_each_of_its_sizes_and_watches_it_once
     options += ["--ranks", "1,2", "--set", "repeat=1"]
     if "--save" in options:
         here.call("scale", *options, "--oversubscribe", "--", *program)
-        left = newest(here, here.call("run", "mine.yaml", "--no-report", "--reports", here.reports))
+        left = here.run("mine.yaml")
     else:
         left = study(here, *program, options=options)
     sizes = next((SIZES[word] for word in options if word in SIZES), [(1, 800), (2, 800)])
@@ -142,8 +138,7 @@ echo $1 >> builds
 def test_a_program_is_built_once_for_each_of_its_parameters_and_a_failure_is_that_of_its_cases(here):
     (here.folder / "build.sh").write_text(BUILD)
     suite = here.suite(json.dumps(BUILT))
-    done = here.call("run", suite, "--no-report", "--reports", here.reports, code=1)
-    left = newest(here, done)
+    left = here.run(suite, code=1)
     assert sorted((here.folder / "builds").read_text().split()) == ["1", "2"]
     reasons = {row["label"]: (row["status"], row["reason"]) for row in left.rows("cases")}
     failed = {label for label, (status, _) in reasons.items() if status != "ok"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from whole_runs import LIMIT_S, needs_recorder
+from whole_runs import needs_recorder
 
 from pscale.runs.step_time import step_time, step_times
 
@@ -58,15 +58,6 @@ def suite(cli):
     return write
 
 
-def said(cli, *arguments, code=0):
-    done = subprocess.run(
-        cli.command(*arguments), capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=cli.folder
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout
-
-
 READS_INPUT = """
 import sys
 from mpi4py.MPI import COMM_WORLD as all
@@ -106,7 +97,7 @@ def test_a_program_is_measured_reported_and_checked_by_its_own_figures(cli, suit
     for folder in (results.folder / "cases").iterdir():
         assert [path.name for path in (folder / "work").iterdir()] == ["out.json"]
 
-    summary = json.loads(said(cli, "report", results.folder, "--format", "json"))
+    summary = json.loads(cli.call("report", results.folder, "--format", "json").stdout)
     assert all(abs(case["efficiency"] - 1) < 1e-12 for case in summary["cases"])
     assert {case["samples_per_s"] for case in summary["cases"]} == {None}
     assert "Step time = figure 'total' of the program" in "".join(summary["notes"])
@@ -117,16 +108,16 @@ def test_a_program_is_measured_reported_and_checked_by_its_own_figures(cli, suit
         word not in page for word in ("samples/s", "Where a step goes", "Who waits", ">Memory<", ">Loss<")
     )
 
-    said(cli, "check", results.folder, "--update", "--reference", cli.folder / "kept.yaml")
+    cli.call("check", results.folder, "--update", "--reference", cli.folder / "kept.yaml")
     kept = (cli.folder / "kept.yaml").read_text()
     assert 'metric: mflops, value: 20.0, lower: 19.0, unit: "MFLOP/s"' in kept
     assert 'metric: total, value: 20.0, upper: 21.0, unit: "ms"' in kept
-    said(cli, "check", results.folder, "--reference", cli.folder / "kept.yaml")
+    cli.call("check", results.folder, "--reference", cli.folder / "kept.yaml")
     (cli.folder / "kept.yaml").write_text(
         kept.replace("value: 20.0, lower: 19.0", "value: 30.0, lower: 25.0")
     )
-    said(cli, "check", results.folder, "--reference", cli.folder / "kept.yaml", code=1)
-    shown = json.loads(said(cli, "show", suite(), "--json"))
+    cli.call("check", results.folder, "--reference", cli.folder / "kept.yaml", code=1)
+    shown = json.loads(cli.call("show", suite(), "--json").stdout)
     assert shown["cases"][1]["command"][-3:] == [sys.executable, f"{cli.folder}/work.py", "80"]
 
 
@@ -148,10 +139,10 @@ def test_a_run_continues_with_what_is_left_and_a_new_build_is_other_work(cli, su
     slower = cli.run(suite(**short))
     assert slower.folder != first.folder
     assert not {row["case"] for row in slower.rows("cases")} & {row["case"] for row in first.rows("cases")}
-    found = json.loads(said(cli, "compare", first.folder, slower.folder, "--format", "json"))
+    found = json.loads(cli.call("compare", first.folder, slower.folder, "--format", "json").stdout)
     assert [(case["matched_by"], round(case["ratio"], 9)) for case in found["cases"]] == [("label", 2.0)] * 2
     assert "program.sha256.work.py" in {change["name"] for change in found["changes"]}
-    said(cli, "compare", first.folder, slower.folder, "--fail-if", "slower", code=1)
+    cli.call("compare", first.folder, slower.folder, "--fail-if", "slower", code=1)
 
 
 def test_a_value_reaches_the_program_as_it_is_and_nothing_else_reads_it(cli, suite):
