@@ -1,11 +1,16 @@
-"""Parameters with memory of their own, as units of a trainer have it."""
+"""Parameters with memory of their own, as units of a trainer have it, and the program on one process."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from numpy.typing import DTypeLike
 
+from pscale.config import Model, Plan
+from pscale.mesh.alone import SelfMesh
 from pscale.nn.buffers import zeros
+from pscale.nn.dtypes import dtype_of
 from pscale.nn.param import Param, Share, fill, views
+from pscale.training.build import Stage, build
 
 
 class Arena:
@@ -32,3 +37,21 @@ class Arena:
         """
         for param in self.params:
             param.stale = True
+
+
+@dataclass(frozen=True)
+class Serial:
+    """A model on one process with its memory bound: what every plan is compared with."""
+
+    stage: Stage
+    arena: Arena
+
+    def __getattr__(self, name):
+        return getattr(self.stage, name)
+
+
+def serial(model: Model, seed: int) -> Serial:
+    stage = build(model, Plan(), SelfMesh())
+    arena = Arena([param for unit in stage.units for param in unit.layer.params], dtype_of(model.dtype))
+    arena.fill(seed)
+    return Serial(stage, arena)

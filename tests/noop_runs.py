@@ -1,10 +1,12 @@
-"""Runs that compute nothing: a launcher that is a shell script, a suite for it, and the journal of a run."""
+"""Runs that compute nothing: a launcher that is a shell script, a suite for it, a journal and its notes."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from pscale.config import Case, to_dict
+from pscale.launch.runner import ended
 from pscale.runs.journal import Journal
+from pscale.runs.run_events import Ended, Launched
 
 WRITES_RESULT = """for folder; do :; done
 echo '{"status": "ok", "reason": "", "columns": {"step_s": 21.95}}' > "$folder/result.json"
@@ -47,3 +49,16 @@ def make_journal(
         "provenance": {},
     }
     return Journal.create(root, "s", known | document)
+
+
+def note_start(journal, key, order=0):
+    journal.note(Launched(case=key[0], repeat=key[1], order=order))
+
+
+def note_end(journal, key, status="ok", reason="", wall_s=1.0):
+    journal.note(Ended(case=key[0], repeat=key[1], status=status, reason=reason, wall_s=wall_s))
+
+
+def settling(row):
+    """Return what settles a launch, of a function that writes its row and may return another outcome."""
+    return lambda launch, outcome: ended(launch.key, row(launch, outcome) or outcome)

@@ -5,8 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from bare_runs import write_bare
-from synthetic import BYTES, Point, write_run
+from synthetic import BYTES, Point, write_bare, write_run
 
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from mutations import mutated, mutated_bytes
-from noted import note_end, note_start
+from noop_runs import note_end, note_start
 from patience import check_spent
 from synthetic import Point, write_run
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from noop_runs import make_journal
-from noted import note_end
+from noop_runs import make_journal, note_end
 from rich.console import Console
 
 from pscale.cli.costs import expected_s, memory_fits

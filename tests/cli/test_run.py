@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from noop_runs import WRITES_RESULT, make_launcher, make_suite
-from noted import note_end
+from noop_runs import WRITES_RESULT, make_launcher, make_suite, note_end
 
 from pscale.cli import run as run_module
 from pscale.cli.status import watch

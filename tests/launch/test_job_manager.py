@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import fake_scheduler
 import pytest
-from noop_runs import make_journal
-from noted import note_end, note_start, settling
+from noop_runs import make_journal, note_end, note_start, settling
 
 from pscale.config import Case, Launch, Plan
 from pscale.errors import LaunchError

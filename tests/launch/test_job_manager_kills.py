@@ -6,8 +6,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from noop_runs import make_journal
-from noted import note_end, note_start, settling
+from noop_runs import make_journal, note_end, note_start, settling
 
 from pscale.config import Case, Plan
 from pscale.launch import jobs

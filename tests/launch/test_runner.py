@@ -7,8 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from noop_runs import make_journal
-from noted import note_end, settling
+from noop_runs import make_journal, note_end, settling
 from patience import LIMIT_S, lives, wait_for
 
 from pscale.config import Case, Launch, Plan, to_dict

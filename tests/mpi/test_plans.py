@@ -39,31 +39,20 @@ QUICK = f"""
 
 THOROUGH = """
   - {zero: 3, shard: 2}
-  - {cp: 4, context: ring}
+  - {cp: 4, context: unified, ulysses: 2}
   - {cp: 2, context: all-gather, placement: contiguous, zero: 1}
+  - {precision: fp16, zero: 2, cp: 2, reduce: float32}
   - {pp: 4, schedule: 1f1b, micro_batches: 4, model.layers: 4}
+  - {pp: 2, schedule: gpipe, cp: 2, context: ring, precision: fp16}
   - {pp: 2, schedule: zero-bubble, zero: 3, optimizer: adafactor, checkpoint: every-2, model.layers: 4}
   - {pp: 2, tp: 2, sp: true, ranks: 8}
-  - {compression: topk, tp: 2, sp: true}
-  - {compression: powersgd, pp: 2}
-  - {precision: bf16, tp: 2, sp: true}
-  - {precision: fp16, zero: 2, cp: 2, reduce: float32}
-  - {precision: bf16, cp: 4, context: ring}
-  - {precision: fp16, pp: 2, cp: 2, context: ring}
-  - {tx: 2, ty: 2, algorithm: summa, micro_batches: 1, vocabulary: 256}
-  - {tx: 2, ty: 2, algorithm: cannon, micro_batches: 1, vocabulary: 256}
-  - {ty: 2, tz: 2, algorithm: axonn, micro_batches: 1, vocabulary: 256}
+  - {compression: int8, tp: 2, sp: true}
+  - {compression: sign}
   - {tied: true, tx: 2, ty: 2, algorithm: cannon, micro_batches: 1, vocabulary: 256}
   - {tied: true, ty: 2, tz: 2, algorithm: axonn, micro_batches: 1, vocabulary: 256}
-  - {tied: true, tx: 2, tz: 2, algorithm: agarwal, micro_batches: 1, vocabulary: 256}
   - {model.kind: moe, ep: 4, micro_batches: 1}
-  - {model.kind: moe, ep: 2, zero: 3, micro_batches: 1, optimizer: adafactor, checkpoint: full}
-  - {model.kind: moe, ep: 2, tp: 2, micro_batches: 1}
-  - {model.kind: moe, ep: 2, pp: 2, micro_batches: 1}
-  - {model.kind: moe, ep: 2, cp: 2, micro_batches: 1}
-  - {model.kind: moe, tp: 2, sp: true, zero: 2, micro_batches: 1}
-  - {model.kind: moe, precision: fp16, tp: 2, sp: true, zero: 1}
-  - {model.kind: moe, precision: bf16, cp: 2, pp: 2}
+  - {model.kind: moe, ep: 2, pp: 2, optimizer: adafactor, micro_batches: 1}
+  - {model.kind: moe, precision: bf16, cp: 2, ep: 2}
 """
 
 EVALUATED = """

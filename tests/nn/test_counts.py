@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
+from arena import serial
 from kept_activations import activation_bytes
 from plans import held_after_forward, product_flops
-from serial import serial
 
 from pscale.config import Model
 from pscale.nn import counts

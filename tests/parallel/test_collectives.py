@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from bare_runs import write_bare
 from plans import TEXT, counted_calls, each_rank, name, on_plan, predicted_calls
+from synthetic import write_bare
 
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from bare_runs import write_bare
+from synthetic import write_bare
 
 from pscale.analysis.frames import load
 from pscale.config import Plan

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from noted import note_end, note_start
+from noop_runs import note_end, note_start
 from patience import LIMIT_S, lives, wait_for
 
 from pscale.errors import LaunchError, ResultsError, UsageError

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from serial import Serial, serial
+from arena import Serial, serial
 
 from pscale.config import Model, Train
 from pscale.nn import kernels
