@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from patience import wait_for
+from patience import run_program, wait_for
 from whole_runs import Cli
 
 SITE = """
@@ -104,11 +104,7 @@ def virtual_cluster(tmp_path_factory, **variables):
     # reaps, those of Slurm's daemons would keep the nodes of their jobs from ever being free again.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
     try:
-        start = [SCRIPT, "start", folder, free_port()]
-        started = subprocess.run(
-            start, capture_output=True, text=True, check=False, env={**os.environ, **variables}
-        )
-        assert started.returncode == 0, started.stdout + started.stderr
+        run_program([SCRIPT, "start", folder, free_port()], env={**os.environ, **variables})
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("SLURM_CONF", f"{folder}/slurm.conf")
             # MPICH publishes UCX addresses in 4 KiB of stack memory; with too few zeros in it lines exceed

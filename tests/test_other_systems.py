@@ -2,12 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from patience import LIMIT_S
+from patience import run_program
 
 from pscale.blas import forwarding
 from pscale.blas.forwarding import BlasError
@@ -47,13 +46,8 @@ def elsewhere(tmp_path):
     package = Path(forwarding.__file__).parents[2]
 
     def call(*arguments):
-        command = [sys.executable, "-m", "pscale", *arguments]
         environ = {**os.environ, "PYTHONPATH": f"{tmp_path / 'hiding'}:{package}"}
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=LIMIT_S, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return run_program([sys.executable, "-m", "pscale", *arguments], cwd=tmp_path, env=environ).stdout
 
     return call
 

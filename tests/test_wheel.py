@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import stat
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -13,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from patience import LIMIT_S
+from patience import run_program
 
 import pscale
 
@@ -29,18 +28,8 @@ OBJECTS = {
 }
 
 
-def call(*command, cwd, **options):
-    done = subprocess.run(
-        list(map(str, command)),
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-        **options,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def call(*command, **options):
+    return run_program(command, **options).stdout
 
 
 def built(kind, source, target, **environ):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from patience import LIMIT_S
+from patience import run_program
 
 from pscale.config import Case, Launch, Plan, from_dict
 from pscale.errors import LaunchError
@@ -102,14 +102,7 @@ class Cli:
 
     def call(self, *arguments: str | Path, code: int | None = 0) -> "subprocess.CompletedProcess[str]":
         """Return what a command said; its exit code has to be `code`, unless that is None."""
-        done = subprocess.run(
-            self.command(*arguments),
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
+        done = run_program(self.command(*arguments), code=None, cwd=self.folder)
         assert code in (None, done.returncode), done.stdout + done.stderr + self._logs()
         assert "Traceback" not in done.stderr, done.stderr
         return done
@@ -159,11 +152,7 @@ def said_by_ranks(ranks: int, program: Path, *arguments: Path) -> str:
         environ=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
         root=os.geteuid() == 0,
     )
-    done = subprocess.run(
-        order.argv, env=order.env, capture_output=True, text=True, timeout=LIMIT_S, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return run_program(order.argv, env=order.env).stdout
 
 
 def start(cli, *arguments):

@@ -1,13 +1,12 @@
 """Ranks that lie, flood, hide or do not end: the launch gets its status and reason, and the run goes on."""
 
 import json
-import subprocess
 import sys
 
 import psutil
 import pytest
 from noop_runs import SUITE, WRITES_RESULT, make_launcher
-from patience import LIMIT_S
+from patience import run_program
 
 from pscale.launch import local
 from pscale.runs.journal import Journal
@@ -110,7 +109,7 @@ def run(tmp_path):
             (tmp_path / f"mpiexec.{seed}").write_text(script)
         seeds = [*range(len(scripts) + 2)]
         (tmp_path / "noop.yaml").write_text(SUITE.replace("[1, 2, 3]", str(seeds)))
-        code, journal, rows = ended(tmp_path, ["-c", WITH_PEAK, "-m"], *options)
+        code, journal, rows = run_suite(tmp_path, ["-c", WITH_PEAK, "-m"], *options)
         rows = {case["train"]["seed"]: rows[case["id"]] for case in journal.document["cases"]}
         found = [(rows[seed], journal.folder / "cases" / f"{rows[seed]['case']}-0") for seed in seeds]
         assert [row["status"] for row, _ in found[-2:]] == ["ok", "ok"]
@@ -120,22 +119,19 @@ def run(tmp_path):
     return go
 
 
-def ended(folder, start=("-m",), *options):
+def run_suite(folder, start=("-m",), *options):
     """Run the suite in a folder; return exit code, journal, and rows by case."""
     command = [sys.executable, *start, "pscale", "run", "noop.yaml", "--no-report", *options]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    done = run_program(command, code=None, cwd=folder)
     assert "Traceback" not in done.stderr, done.stderr
     (run,) = folder.glob("reports/noop/*")
     journal = Journal.open(run)
     assert journal.is_finished(), done.stderr
-    return (
-        done.returncode,
-        journal,
-        {row["case"]: row for row in read_table(journal.data, "cases").to_pylist()},
-    )
+    rows = read_table(journal.data, "cases").to_pylist()
+    return done.returncode, journal, {row["case"]: row for row in rows}
 
 
-def believed(lies, rows):
+def wrong_endings(lies, rows):
     """Return the lies whose launch has another status or reason than it should."""
     return {
         lie: (row["status"], row["reason"])
@@ -145,7 +141,7 @@ def believed(lies, rows):
 
 
 def test_a_lie_is_the_end_of_one_launch_alone(run):
-    assert believed(LIES, [row for row, _ in run(*(script for script, *_ in LIES.values()))]) == {}
+    assert wrong_endings(LIES, [row for row, _ in run(*(script for script, *_ in LIES.values()))]) == {}
 
 
 def test_a_program_that_lies_ends_its_own_launch_alone(tmp_path):
@@ -156,9 +152,9 @@ def test_a_program_that_lies_ends_its_own_launch_alone(tmp_path):
         (tmp_path / f"program.{number}.outside").mkdir()
         (tmp_path / f"program.{number}.outside" / "precious").touch()
     (tmp_path / "noop.yaml").write_text(WORKLOAD.format(numbers=[*range(len(lies))]))
-    _, journal, rows = ended(tmp_path)
+    _, journal, rows = run_suite(tmp_path)
     found = {case["workload"]["params"]["n"]: rows[case["id"]] for case in journal.document["cases"]}
-    assert believed(LIES_OF_PROGRAMS, [found[number] for number in range(len(LIES_OF_PROGRAMS))]) == {}
+    assert wrong_endings(LIES_OF_PROGRAMS, [found[number] for number in range(len(LIES_OF_PROGRAMS))]) == {}
     assert len([*tmp_path.glob("*.outside/precious")]) == len(lies)
 
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from login_node import LoginNode, virtual_cluster
 from noop_runs import make_launcher
-from patience import lives, wait_for
+from patience import lives, run_program, wait_for
 
 from pscale.runs.journal import Journal
 
@@ -51,7 +51,7 @@ exec {squeue} "$@"
 
 
 def slurm(*words):
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = run_program(words, code=None)
     return done.returncode, done.stdout.strip() + done.stderr.strip()
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import witness
-from patience import LIMIT_S, share
+from patience import LIMIT_S, run_program, share
 from whole_runs import FREE_OPEN_MPI, Cli
 
 from pscale.watch.notes import PART, calls, read
@@ -94,17 +94,7 @@ def launch(tmp_path, environ):
 
     def start(*words, folder=tmp_path):
         mpiexec = Path(sys.executable).with_name("mpiexec")
-        command = [str(mpiexec), "-n", "2", *map(str, words)]
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
+        done = run_program([mpiexec, "-n", 2, *words], code=None, cwd=folder, env=environ)
         return done.returncode, done.stdout + done.stderr
 
     return start

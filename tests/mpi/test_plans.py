@@ -76,7 +76,7 @@ SAVED = """
 """
 
 
-def shared(cases):
+def share_of(cases):
     return "\n" + "\n".join(share(cases.splitlines()[1:])) + "\n"
 
 
@@ -84,9 +84,9 @@ def shared(cases):
     ("more", "cases"),
     [
         pytest.param("", QUICK, id="quick"),
-        pytest.param("", shared(THOROUGH), marks=pytest.mark.slow, id="thorough"),
+        pytest.param("", share_of(THOROUGH), marks=pytest.mark.slow, id="thorough"),
         pytest.param(", evaluate: {every: 5, batches: 2}", EVALUATED, marks=pytest.mark.slow, id="evaluated"),
-        pytest.param(", save: {every: 7}", shared(SAVED), marks=pytest.mark.slow, id="saved"),
+        pytest.param(", save: {every: 7}", share_of(SAVED), marks=pytest.mark.slow, id="saved"),
     ],
 )
 def test_every_plan_is_the_serial_run_and_makes_the_calls_that_were_predicted(cli, more, cases):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from patience import LIMIT_S, lives, wait_for
+from patience import LIMIT_S, lives, run_program, wait_for
 from whole_runs import FREE_OPEN_MPI, needs_recorder
 
 from pscale.errors import ResultsError
@@ -128,11 +128,7 @@ def alone(tmp_path):
             if shared
             else preload_words(sibling_library(Path(sys.executable)), environ)
         )
-        command = [*loading, f"PSCALE_WATCH={folder}", *words]
-        started = {"env": environ, "capture_output": True, "text": True, "preexec_fn": prepare}
-        done = subprocess.run(command, check=False, timeout=LIMIT_S, **started)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done
+        return run_program([*loading, f"PSCALE_WATCH={folder}", *words], env=environ, preexec_fn=prepare)
 
     return run
 
@@ -198,15 +194,9 @@ def test_sanitizers_find_nothing_in_the_recorder_of_small_programs(built, compil
         notes = tmp_path / f"notes of {program}"
         notes.mkdir()
         watched_program = f"PSCALE_WATCH={notes}", compiled("mpicc", program)
-        done = subprocess.run(
-            [mpiexec(), "-n", str(ranks), *start, *watched_program, *words],
-            env={**os.environ, **UNDER_SANITIZERS, **FREE_OPEN_MPI},
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-        assert (done.returncode, done.stderr) == (0, ""), program
+        environ = {**os.environ, **UNDER_SANITIZERS, **FREE_OPEN_MPI}
+        done = run_program([mpiexec(), "-n", ranks, *start, *watched_program, *words], env=environ)
+        assert done.stderr == "", program
         assert len(read(notes).notes) == ranks
         assert not read(notes).warnings
 

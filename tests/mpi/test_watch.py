@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from patience import share
-from whole_runs import LIMIT_S, Results, needs_recorder
+from patience import LIMIT_S, share
+from whole_runs import Results, needs_recorder
 
 from pscale.errors import ResultsError
 from pscale.watch.notes import read

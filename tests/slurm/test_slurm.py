@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from patience import LIMIT_S, wait_for
+from patience import LIMIT_S, run_program, wait_for
 from whole_runs import NEVER_JOINS
 
 from pscale.launch import launcher
@@ -56,7 +56,7 @@ if "PMI_RANK" not in os.environ:
 
 
 def slurm(*words):
-    subprocess.run(words, capture_output=True, text=True, check=True, timeout=LIMIT_S)
+    return run_program(words).stdout.strip()
 
 
 @pytest.fixture
@@ -208,8 +208,7 @@ launch: {check_ranks: false, ranks_per_node: 1, time_limit: 10m}
 def test_a_program_is_built_once_before_its_launches_in_jobs(login, before):
     (login.folder / "build.sh").write_text("ln -s /bin/echo made-$1; echo $1 >> builds; exit $(($1 - 1))")
     run = login.command("run", login.suite(BUILT), "--reports", login.reports, "--no-report")
-    done = subprocess.run((*before, *run), capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    assert done.returncode == 1, done.stdout + done.stderr
+    run_program((*before, *run), code=1)
     assert (login.folder / "builds").read_text().split() == ["1", "2"]
     rows = {(row["label"], row["status"], row["reason"]) for row in login.newest().rows("cases")}
     assert rows == {
@@ -222,11 +221,9 @@ def test_a_launch_in_a_step_that_holds_the_cores_of_its_job_is_refused_with_what
     step = ("srun", "--ntasks=1", "--cpus-per-task=2", *login.command("run", login.weak, *ONE_NODE))
     for launch in (launcher.find().path, "srun"):
         options = ("--set", f"launch.launcher={launch}", "--new", "--reports", login.reports, "--no-report")
-        done = subprocess.run((*step, *options), capture_output=True, text=True, timeout=LIMIT_S, check=False)
-        assert done.returncode == 4, done.stderr
+        done = run_program((*step, *options), code=4)
         assert re.search(r"step \d+\.0, in which pscale runs, .* `export SLURM_OVERLAP=1` first", done.stderr)
-        environ = {**os.environ, "SLURM_OVERLAP": "1"}
-        subprocess.run((*step, *options), env=environ, timeout=LIMIT_S, check=True)
+        run_program((*step, *options), env={**os.environ, "SLURM_OVERLAP": "1"})
     assert [record["status"] for record in login.events("ended")] == ["ok"] * 2
 
 
@@ -272,8 +269,7 @@ def test_a_job_that_gives_way_to_another_is_done_again_and_counts_once(login, sa
     slurm("scontrol", "requeue", again)  # as an administrator may
 
     def is_back():  # without the two minutes that a job waits once it is pending again
-        update = ("scontrol", "update", f"jobid={again}", "StartTime=now")
-        subprocess.run(update, capture_output=True, check=False)
+        run_program(("scontrol", "update", f"jobid={again}", "StartTime=now"), code=None)
         return len(login.events("launched")) == 3
 
     wait_for(is_back, every_s=1)
