@@ -28,16 +28,7 @@ class Node:
 
 # Chakra: schema/protobuf/et_def.proto of MLCommons; the wire format of protocol buffers.
 TYPES = {4: "compute", 5: "send", 6: "receive", 7: "collective"}
-VERBS = (
-    "all_reduce",
-    "reduce",
-    "all_gather",
-    "gather",
-    "scatter",
-    "broadcast",
-    "all_to_all",
-    "reduce_scatter",
-)
+VERBS = "all_reduce reduce all_gather gather scatter broadcast all_to_all reduce_scatter"
 VALUES = {7: int, 9: int, 27: bool, 29: bytes.decode}  # int32, int64, bool, string of AttributeProto
 
 
@@ -99,9 +90,7 @@ def _chakra_nodes(data, groups):
         yield (
             message[1][0],
             Node(
-                kind=kind
-                if kind != "collective"
-                else {9: "barrier"}.get(about["comm_type"]) or VERBS[about["comm_type"]],
+                kind=(*VERBS.split(), "", "barrier")[about["comm_type"]] if kind == "collective" else kind,
                 needs=packed(message[5]),
                 duration_ns=1000 * message[7][0],
                 bytes=about.get("comm_size", 0),

@@ -128,7 +128,8 @@ class Jobs:
             print(FULL[name], file=sys.stderr)
             sys.exit(1)
         number = str(1000 + len(self.all()))
-        named = next(line.split()[-1].split("=")[-1] for line in script.splitlines() if _names(line))
+        naming = next(line for line in script.splitlines() if line.startswith(NAMING))
+        named = naming.split()[-1].split("=")[-1]
         executes = (self.folder / "execute").exists()
         state = "executing" if executes else "queued"
         job = {"id": number, "name": named, "state": state, "script": script, "env": dict(os.environ)}
@@ -153,25 +154,10 @@ class Jobs:
 
         code = self.folder / f"{number}.exit"
         order = f"bash {shlex.quote(str(file))} > {shlex.quote(log)} 2>&1; echo $? > {shlex.quote(str(code))}"
+        no_ends = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
         subprocess.Popen(
-            ["bash", "-c", order],
-            env={**os.environ, **inside},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
+            ["bash", "-c", order], env={**os.environ, **inside}, start_new_session=True, **no_ends
         )
-
-
-def _names(line: str) -> bool:
-    return line.startswith(NAMING)
-
-
-def main(command: str, jobs: Jobs, arguments: list[str]) -> None:
-    call = COMMANDS_OF.get(command)
-    if call is None:
-        sys.exit(f"{command}: not made")
-    call(jobs, arguments)
 
 
 def sbatch(jobs: Jobs, arguments: list[str]) -> None:
@@ -321,4 +307,5 @@ COMMANDS_OF |= dict.fromkeys(("scancel", "qdel", "bkill"), cancel)
 COMMANDS_OF["lsid"] = lambda *_: None
 
 if __name__ == "__main__":
-    main(sys.argv[1], Jobs(Path(sys.argv[2])), sys.argv[3:])
+    name, folder, *words = sys.argv[1:]
+    COMMANDS_OF.get(name, lambda *_: sys.exit(f"{name}: not made"))(Jobs(Path(folder)), words)

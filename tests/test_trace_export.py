@@ -4,19 +4,8 @@ from trace_format import checked
 
 from pscale.export.trace import trace_lines
 
-NOTE = {
-    "step": 0,
-    "phase": "",
-    "kind": "",
-    "label": "",
-    "axis": "",
-    "group": -1,
-    "verb": "",
-    "bytes": 0,
-    "request": -1,
-    "partner": -1,
-    "wait": 0,
-}
+NOTE = dict.fromkeys(("phase", "kind", "label", "axis", "verb"), "")
+NOTE |= {"step": 0, "bytes": 0, "wait": 0, "group": -1, "request": -1, "partner": -1}
 
 
 def note(rank, kind, enter, leave, **more):

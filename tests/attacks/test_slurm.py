@@ -1,7 +1,6 @@
 """A virtual Slurm cluster that fails in every way: never two jobs for the same work, and the reason named."""
 
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -36,17 +35,8 @@ PATIENCE = """
 from functools import partial
 from pscale.cli import main, run
 from pscale.launch.job_manager import JobManager, Patience
-run.JobManager = partial(JobManager, patience=Patience(look_s=0.1, missing_s={missing}, dying_s=1.0))
+run.JobManager = partial(JobManager, patience=Patience(look_s=0.1, missing_s=1e6, dying_s=1.0))
 main()
-"""
-# A query that is answered by nobody, late, or with other things while there are certain files.
-SQUEUE = """#!/bin/sh
-echo asked >> {folder}/asked
-[ -e {folder}/empty ] && exit 0
-[ -e {folder}/garbage ] && echo 'x|y|||RUNNING' && exit 0
-[ -e {folder}/broken ] && echo 'slurm_load_jobs error: Socket timed out' >&2 && exit 1
-[ -e {folder}/slow ] && sleep 3
-exec {squeue} "$@"
 """
 
 
@@ -64,8 +54,6 @@ def cluster(tmp_path_factory):
 class Attacked(LoginNode):
     """A login node with a run of one launch that stays at work, and of what became of it."""
 
-    missing_s = 1e6  # how long a job may be missing
-
     def __init__(self, folder):
         super().__init__(folder)
         program = make_launcher(folder / "mpiexec", LAUNCH)
@@ -75,7 +63,7 @@ class Attacked(LoginNode):
         self.started = []
 
     def command(self, *arguments):
-        return [sys.executable, "-c", PATIENCE.format(missing=self.missing_s), *map(str, arguments)]
+        return [sys.executable, "-c", PATIENCE, *map(str, arguments)]
 
     def begin(self, *options):
         """Start pscale; return it when the ranks of its first job are at work."""
@@ -157,6 +145,23 @@ def test_a_job_whose_node_goes_down_is_done_again_by_one_other(login):
     assert "node_failed" in login.said()
 
 
+def test_a_job_that_is_cancelled_behind_the_back_is_left_until_somebody_asks_again(login):
+    running = login.begin()
+    slurm("scancel", login.job())
+    login.sees(lambda: running.poll() is not None)
+    login.ends(running, code=1, statuses=("cancelled",))
+    assert "was cancelled" in login.said()
+    login.ends(login.begin(), jobs=2)
+
+
+def test_a_job_at_its_limit_is_a_timeout_and_not_tried_again(login):
+    running = login.begin()
+    slurm("scontrol", "update", f"jobid={login.job()}", "EndTime=now+1")
+    login.sees(lambda: running.poll() is not None)
+    login.ends(running, code=1, statuses=("timeout",))
+    assert "reached its time limit" in login.said()
+
+
 def test_a_job_that_is_requeued_and_suspended_remains_the_only_one(login):
     running = login.begin()
     assert slurm("scontrol", "requeue", login.job())[0], "jobs ask never to be"
@@ -171,6 +176,7 @@ def test_a_job_that_is_requeued_and_suspended_remains_the_only_one(login):
     assert login.begun() == 1
 
 
+<<<<<<< HEAD
 @pytest.fixture
 def query(login, monkeypatch):
     """Let a program of ours answer in the place of squeue; return the folder where it looks what to say."""
@@ -211,3 +217,19 @@ def test_a_job_that_stays_missing_is_cancelled_before_it_is_submitted_again(logi
     login.sees(lambda: login.begun() == 2)
     assert "cancelled" in login.said()
     login.ends(running, jobs=2)
+=======
+def test_a_job_at_its_limit_is_a_timeout_and_not_tried_again(login):
+    running = login.begin()
+    slurm("scontrol", "update", f"jobid={login.job()}", "EndTime=now+1")
+    login.sees(lambda: running.poll() is not None)
+    login.ends(running, code=1, statuses=("timeout",))
+    assert "reached its time limit" in login.said()
+
+
+def test_a_partition_that_does_not_exist_is_named_with_those_that_do(login):
+    running = login.begin("--set", "launch.partition=nope")
+    assert running.wait() == 4
+    assert "nope" in login.said()
+    assert "main" in login.said()
+    assert login.events("submitted") == []
+>>>>>>> 830d8c71 (Load, save and attack schedulers in fewer launches)

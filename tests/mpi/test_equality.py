@@ -88,16 +88,6 @@ def test_the_kinds_of_time_of_every_phase_add_up_to_its_wall_time(reductions):
         assert rank["unaccounted_s"] >= 0
 
 
-def test_every_loading_mode_trains_on_the_same_text(cli):
-    sweep = "sweep: {ranks: [1, 2], data.loading: [memory, mpi-io, scatter, files]}"
-    sweep += "\nexclude: [\"ranks == 1 and data.loading != 'memory'\"]"
-    rows = cli.run(cli.suite(TINY.replace("sweep: {ranks: [1, 2, 4]}", sweep))).rows("cases")
-    assert len(rows) == 5
-    for row in rows:
-        assert row["status"] == "ok", row["reason"]
-        assert difference(row["losses"], rows[0]["losses"]) < 1e-12
-
-
 def test_a_run_evaluates_between_its_steps_as_on_one_rank_and_reports_the_loss(cli):
     suite = TINY.replace("clip: 0.5", "clip: 0.5, evaluate: {every: 4, batches: 2}")
     one, two = cli.run(cli.suite(suite), "--set", "sweep.ranks=[1, 2]", report=True).rows("cases")

@@ -46,19 +46,17 @@ def calls(phases):
 
 
 def predicted(cli, suite, *words):
-    """Return what is predicted of a suite, and of it the only case."""
-    said = cli.call("predict", suite, *words, "--reports", cli.reports, "--json").stdout
-    document = json.loads(said)
-    (case,) = document["cases"]
-    return document, case
+    """Return what is predicted of a suite."""
+    return json.loads(cli.call("predict", suite, *words, "--reports", cli.reports, "--json").stdout)
 
 
 def test_a_batch_that_no_run_had_is_measured_and_not_extrapolated(cli):
     suite = cli.suite(DENSE)
     run = cli.run(suite)
-    _, blind = predicted(cli, suite, "--from", run.folder, "--set", "train.batch=64")
+    larger = (suite, "--from", run.folder, "--set", "train.batch=64")
+    (blind,) = predicted(cli, *larger)["cases"]
     assert any("extrapolated" in note for note in blind["notes"])
-    _, seen = predicted(cli, suite, "--from", run.folder, "--set", "train.batch=64", "--probe", "2s")
+    (seen,) = predicted(cli, *larger, "--probe", "2s")["cases"]
     assert not any("extrapolated" in note for note in seen["notes"])
     assert any("computing is measured" in note for note in seen["notes"])
     assert seen["step_s"]["low"] <= seen["step_s"]["value"] <= seen["step_s"]["high"]
@@ -66,18 +64,16 @@ def test_a_batch_that_no_run_had_is_measured_and_not_extrapolated(cli):
     assert load(run.folder).path == run.folder  # nothing of the probes is left among runs
 
 
-@pytest.mark.parametrize(
-    "plan", ["{pp: 2}", "{dp: 2, zero: 3}", "{tp: 2, sp: true}"], ids=["pipeline", "zero 3", "tensor"]
-)
-def test_plans_are_predicted_on_a_network_without_any_run(cli, plan):
+def test_plans_are_predicted_on_a_network_without_any_run(cli):
     (cli.folder / "network.yaml").write_text(NETWORK)
-    suite = cli.suite(f"{DENSE}ranks: 2\nplan: {plan}\n".replace("batch: 8,", "batch: 8, micro_batches: 2,"))
-    words = ("--probe", "2s", "--network", cli.folder / "network.yaml")
-    document, case = predicted(cli, suite, *words)
+    plans = "ranks: 2\nsweep: {cases: [{pp: 2}, {dp: 2, zero: 3}, {tp: 2, sp: true}]}\n"
+    suite = cli.suite(f"{DENSE}{plans}".replace("batch: 8,", "batch: 8, micro_batches: 2,"))
+    document = predicted(cli, suite, "--probe", "6s", "--network", cli.folder / "network.yaml")
     assert document["origin"] == "probes of this machine"
-    assert any(note.startswith("computing is measured") for note in case["notes"])
-    assert case["step_s"]["value"] > 0
-    assert 0 < case["losses_s"]["compute"] <= case["step_s"]["value"]
+    assert len(document["cases"]) == 3
+    for case in document["cases"]:
+        assert any(note.startswith("computing is measured") for note in case["notes"])
+        assert 0 < case["losses_s"]["compute"] <= case["step_s"]["value"]
 
 
 def test_a_probe_that_fails_says_why_in_a_sentence(cli):
