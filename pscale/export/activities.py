@@ -160,6 +160,7 @@ def _activities(rows: pd.DataFrame, origin: int, roots: dict[CallId, int], rank:
     phases = _Phases([event for event in events if event.kind == "phase"])
     steps = [event for event in events if event.kind == "step"]
     numbers: Counter[tuple[str, int]] = Counter()
+    under_way: set[int] = set()
     at = origin
     for event in events:
         kind = _KINDS.get(event.kind)
@@ -169,6 +170,10 @@ def _activities(rows: pd.DataFrame, origin: int, roots: dict[CallId, int], rank:
         yield from phases.cut(at, enter, event.step)
         at = leave
         key = (event.axis, int(groups[event.row]))
+        if kind == "start":
+            under_way.add(event.request)
+        if completes := event.kind in _COMPLETING[event.verb == "send"] and event.request in under_way:
+            under_way.remove(event.request)  # and is found complete again where it is waited for
         id_ = None
         if kind in ("call", "start") and event.verb not in BETWEEN_TWO:
             id_ = CallId(*key, numbers[key])
@@ -185,7 +190,7 @@ def _activities(rows: pd.DataFrame, origin: int, roots: dict[CallId, int], rank:
             axis=event.axis,
             bytes=event.bytes,
             request=event.request,
-            completes=event.kind in _COMPLETING[event.verb == "send"],
+            completes=completes,
             partner=event.partner,
             id=id_,
         )
