@@ -130,7 +130,15 @@ def spans(page: Path) -> list[str]:
     return [" ".join(span.replace("\\|", "|").split()) for span in re.findall(r"`([^`]+)`", text)]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def commands(page: Path) -> list[str]:
+    """Return what a page says as code inside its text, and its lines of shell."""
+    return [*spans(page), *(line for block in blocks("sh") if block.page == page for line in block.lines)]
+
+
+of_pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+
+
+@of_pages
 def test_every_link_of_a_page_leads_to_a_file_or_heading_that_is_there(page):
     wrong = []
     for link in re.findall(r"\]\(<?([^)>]+)>?\)", page.read_text(encoding="utf-8")):
@@ -143,12 +151,11 @@ def test_every_link_of_a_page_leads_to_a_file_or_heading_that_is_there(page):
     assert wrong == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@of_pages
 def test_every_option_that_a_page_names_is_one_of_the_command(page):
     every = {option for command in COMMANDS.values() for option in options_of(command)}
-    said = [*spans(page), *(line for block in blocks("sh") if block.page == page for line in block.lines)]
     wrong = []
-    for text in said:
+    for text in commands(page):
         name = (re.findall(r"^pscale ([a-z]+)", text) or [""])[0]
         known = options_of(COMMANDS[name]) if name in COMMANDS else every | FOREIGN
         typed = text.partition(" -- ")[0]
@@ -158,11 +165,11 @@ def test_every_option_that_a_page_names_is_one_of_the_command(page):
     assert wrong == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@of_pages
 def test_every_target_of_make_and_every_extra_that_a_page_names_is_there(page):
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    text = "\n".join([*spans(page), *(block.text for block in blocks("sh") if block.page == page)])
+    text = "\n".join(commands(page))
     assert {*re.findall(r"^make ([a-z-]+)", text, re.MULTILINE)} <= {*targets}
     assert {*re.findall(r"(?:\.|\))\[([a-z]+)\]", text)} <= extras.keys()
 
@@ -172,18 +179,12 @@ def options_of(command):
     return top.union(*(parameter.opts + parameter.secondary_opts for parameter in command.params))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@of_pages
 def test_every_field_of_a_group_that_a_page_names_is_one_of_a_suite(page):
     groups = {leaf.partition(".")[0] for leaf in LEAVES if "." in leaf}
     named = [re.match(r"([a-z]+(?:\.\w+)+)(?:[=:].*)?$", text) for text in spans(page)]
     fields = [found[1] for found in named if found and found[1].partition(".")[0] in groups]
-    set_ = [found for text in spans(page) for found in re.findall(r"--set '?([a-z_.]+)=", text)]
-    set_ += [
-        name
-        for block in blocks("sh")
-        if block.page == page
-        for name in re.findall(r"--set '?([a-z_.]+)=", block.text)
-    ]
+    set_ = [name for text in commands(page) for name in re.findall(r"--set '?([a-z_.]+)=", text)]
     params = [yaml.safe_load(text).get("workload", {}).get("params", {}) for text in suites_of(page)]
     known = {name for each in params for name in each}
     assert [name for name in [*fields, *set_] if name not in known and not is_field(name)] == []
@@ -196,10 +197,9 @@ def is_field(name):
     )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@of_pages
 def test_every_field_that_a_command_of_a_page_sets_can_be_set(page):
-    said = [*spans(page), *(line for block in blocks("sh") if block.page == page for line in block.lines)]
-    for text in said:
+    for text in commands(page):
         if found := re.match(r"pscale (?:run|show|verify) (\S+) (.*--set .*)", text):
             words = shlex.split(found[2].replace("…", ""))
             overrides = [value for option, value in pairwise(words) if option == "--set"]

@@ -423,16 +423,6 @@ def test_a_run_may_be_deeper_than_calls_of_functions(pscale, whole, tmp_path):
         inner = inner.parent
 
 
-def test_a_suite_is_no_path(pscale, whole, tmp_path):
-    run = shutil.copytree(whole, tmp_path / "deep" / "run")
-    document = json.loads((run / "run.json").read_text())
-    document["suite"]["name"] = "../outside"
-    (run / "run.json").write_text(json.dumps(document))
-    code, _, err = pscale("check", run, "--update")
-    assert (code, "suite.name: expected a name" in err) == (5, True)
-    assert [path.name for path in tmp_path.rglob("*outside*")] == []
-
-
 LIES = {  # of a job: name and id, and how `cancel` ends that ends none
     "another job's id": ("pscale-x-1", "1000", 0),
     "another job's name": ("mine", "", 5),
@@ -465,11 +455,15 @@ def test_no_journal_makes_pscale_end_a_job_of_another_run(pscale, whole, tmp_pat
             assert ended in ({code} if state == "queued" else {0, 5}), (lie, err)
 
 
-def test_a_case_is_no_path(whole, tmp_path):
-    run = shutil.copytree(whole, tmp_path / "run")
-    document = json.loads((run / "run.json").read_text())
-    document["cases"][0]["id"] = "x/../../../secret"
-    (run / "run.json").write_text(json.dumps(document))
+def test_neither_a_suite_nor_a_case_is_a_path(pscale, whole, tmp_path):
+    run = shutil.copytree(whole, tmp_path / "deep" / "run")
+    good = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(good | {"suite": good["suite"] | {"name": "../outside"}}))
+    code, _, err = pscale("check", run, "--update")
+    assert (code, "suite.name: expected a name" in err) == (5, True)
+    assert [path.name for path in tmp_path.rglob("*outside*")] == []
+    good["cases"][0]["id"] = "x/../../../secret"
+    (run / "run.json").write_text(json.dumps(good))
     with pytest.raises(ResultsError, match=r"cases\[0\]\.id: expected a name"):
         load(run)
     with pytest.raises(ResultsError, match="is not a case id"):

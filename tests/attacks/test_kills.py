@@ -16,7 +16,7 @@ from random import Random
 
 import psutil
 import pytest
-from forked_runs import Copies, Copy
+from forked_runs import Copies
 from noop_runs import SUITE, make_launcher
 from patience import LIMIT_S, lives, wait_for
 from synthetic import Point, write_run
@@ -119,20 +119,6 @@ class Terminal:
         os.close(self.theirs)
 
 
-class Process(subprocess.Popen):
-    """A driver in a process of its own, used as a copy is."""
-
-    def __init__(self, target, terminal):
-        self.folder = target.folder
-        with (self.folder / "said").open("w") as said:
-            ends = dict.fromkeys(("stdin", "stdout", "stderr"), terminal.theirs if terminal else said)
-            words = ["setsid", "--wait", *(["--ctty"] if terminal else []), *target.command]
-            super().__init__(words, cwd=self.folder, **ends)
-
-    kill = subprocess.Popen.send_signal
-    said = Copy.said
-
-
 def copied(copies):
     """Return what starts a driver as a copy."""
     words = "pscale('run', 'noop.yaml', '--no-report')"
@@ -198,8 +184,8 @@ def at_once(act, *arguments):
 
 
 def test_drivers_that_are_killed_are_gone_on_with_and_do_nothing_twice(tmp_path, attack, servers):
-    starts = [*map(copied, servers), Process]
-    wanted = [attack.times(12), attack.times(12), attack.times(3)]
+    starts = [*map(copied, servers)]
+    wanted = [attack.times(14), attack.times(13)]
     targets = [Target(tmp_path / f"{each}", 2 * count) for each, count in enumerate(wanted)]
     draws = [Random(attack.draw.random()) for _ in targets]
     kills = at_once(kept_killing, targets, starts, draws, wanted)

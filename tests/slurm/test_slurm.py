@@ -125,41 +125,6 @@ def test_ranks_of_mpiexec_on_two_nodes_that_hang_are_listed_with_their_calls(log
     assert len(login.events("submitted")) == 1, "what hangs is not tried again"
 
 
-PROGRAM = """
-name: foreign
-scaling: strong
-workload:
-  command: "'{python}' {{here}}/delay.py 0.001"
-  figures: {{rounds: {{regex: '^\\[\\[(\\d)'}}}}
-  watch: {watch}
-  step_time: {times}
-sweep: {{ranks: [1, 2]}}
-repeat: 1
-launch: {{oversubscribe: true, ranks_per_node: 1, time_limit: 10m}}
-"""
-
-
-@pytest.mark.parametrize("watch", [False, True])
-def test_a_program_of_others_is_measured_in_jobs_on_several_nodes(login, watch):
-    shutil.copy(ROOT / "tests" / "watch" / "programs" / "delay.py", login.folder)
-    values = {"watch": str(watch).lower(), "times": "watch" if watch else "wall"}
-    results = login.run(login.suite(PROGRAM.format(python=sys.executable, **values)))
-    rows = {row["ranks"]: row for row in results.rows("cases")}
-    assert {ranks: (row["status"], row["reason"]) for ranks, row in rows.items()} == {
-        1: ("ok", ""),
-        2: ("ok", ""),
-    }
-    assert {row["figure"] for row in results.rows("figures")} == {"rounds"}
-    times = re.findall(rf"ok  .* a {'step' if watch else 'launch'}$", results.output, re.MULTILINE)
-    assert len(times) == 2, "as without a scheduler"
-    if not watch:
-        assert all(row["step_s"] == row["wall_s"] > 0 for row in rows.values())
-        return
-    assert all(0 < row["step_s"] < row["wall_s"] for row in rows.values())
-    reduced = [row for row in results.rows("calls") if row["verb"] == "all_reduce"]
-    assert sum(row["count"] for row in reduced) == (1 + 2) * 19  # 20 rounds: the first begins the steps
-
-
 def test_a_study_of_one_line_is_submitted_and_one_launch_of_each_size_is_watched(login):
     shutil.copy(ROOT / "tests" / "watch" / "programs" / "mine.py", login.folder)
     fields = ("repeat=1", "launch.ranks_per_node=1", "launch.time_limit=10m", "n=400,800")
@@ -175,6 +140,9 @@ def test_a_study_of_one_line_is_submitted_and_one_launch_of_each_size_is_watched
     ]
     figures = {(row["figure"], row["value"]) for row in left.rows("figures")}
     assert figures >= {("gflops", 2.5), ("gflops", 5.0), ("error", 0.125)}
+    assert {row["ranks"] for row in left.rows("cases") if row["status"] == "ok"} == {1, 2}
+    counted = {(row["repeat"], row["rank"]) for row in left.rows("calls") if row["count"]}
+    assert counted == {(0, 0), (0, 1)}, "one launch of each size is watched"
 
 
 JOB = ("salloc", "--quiet", "--nodes=2", "--ntasks-per-node=2")
