@@ -4,7 +4,7 @@ Every block of `sh` and of `python` runs as printed, those of a page in one fold
 An HTML comment `<!-- not run: REASON -->` before a block of `sh` leaves it out; options, fields and targets
 in it are looked up all the same. In the folder
 * `pscale run` has `--budget 1s` and trains two steps; every case is launched once at least. For less of
-  them weak has one layer, and collectives makes each call once, of two sizes;
+  them weak has one layer, collectives makes each call once, of two sizes, and reductions are maxima;
 * RUN stands for the newest run, as in text, and FILE for the references that the page has made;
 * a block of `yaml` with a name is that suite's file; `mine` and `a.out` are a small MPI program;
 * package managers and make are not started.
@@ -74,6 +74,7 @@ pscale() {{
     if grep -qs "^train:" "$2" "suites/$2.yaml"; then words+=(--set train.steps=2 --set train.warmup=1); fi
     case "$2" in
       weak) words+=(--set model.layers=1) ;;
+      reductions) words+=(--set "sweep.model.op=[max]" --set "sweep.model.message=[1KiB]") ;;
       collectives) words+=(--set model.calls=1 --set "sweep.model.message=[1KiB, 1MiB]") ;;
     esac
   fi
