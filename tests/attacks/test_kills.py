@@ -5,7 +5,6 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -18,7 +17,7 @@ import psutil
 import pytest
 from forked_runs import Copies
 from noop_runs import SUITE, make_launcher
-from patience import LIMIT_S, lives, wait_for
+from patience import lives, wait_for
 from synthetic import Point, write_run
 from whole_runs import TINY, Cli, workers
 
@@ -50,7 +49,6 @@ class Target:
         folder.mkdir(exist_ok=True)
         make_launcher(folder / "mpiexec", LAUNCH)
         (folder / "noop.yaml").write_text(SUITE.replace("[1, 2, 3]", str([*range(launches)])))
-        self.command = [sys.executable, "-m", "pscale", "run", "noop.yaml", "--no-report"]
 
     def noted(self):
         """Return the processes of launcher, rank and driver, and the folder, of each launch so far."""
@@ -262,35 +260,6 @@ def test_real_ranks_and_launchers_that_are_killed_are_rows_and_the_run_goes_on(c
     assert sorted(row["repeat"] for row in rows) == [*range(count)]
     assert [row for row in rows if row["status"] != "failed" or not row["reason"]] == []
     assert Journal.open(cli.newest().folder).is_finished()
-
-
-def test_a_reporter_that_is_killed_costs_no_launch_and_leaves_whole_files(tmp_path, attack):
-    target = Target(tmp_path, 2)
-    command = [each for each in target.command if each != "--no-report"]
-    for _ in range(attack.times(2)):
-        driver = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        own = psutil.Process(driver.pid)
-
-        def reporter(own=own, driver=driver):
-            with suppress(psutil.Error):
-                found = [each for each in own.children() if "pscale.cli.report" in each.cmdline()]
-                return found or driver.poll() is not None
-            return driver.poll() is not None
-
-        found = wait_for(reporter)
-        time.sleep(attack.draw.random() * 2)
-        with suppress(psutil.Error, TypeError):
-            found[0].send_signal(attack.draw.choice(SIGNALS))
-        _, said = driver.communicate(timeout=LIMIT_S)
-        assert driver.returncode in {0, 1, 130}, said
-        assert len(target.noted()) == 2, "nothing is measured again"
-        page = target.journal().folder / "report.html"
-        assert not page.exists() or page.read_text().rstrip().endswith("</html>")
-        if target.journal().is_over():  # its page was whole before the end: the same command is another run
-            break
-    report = [sys.executable, "-m", "pscale", "report", str(target.journal().folder)]
-    assert subprocess.run(report, cwd=tmp_path, capture_output=True, check=False).returncode == 0
-    target.check({"ok"})
 
 
 REPORT = """
