@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import yaml
 from patience import LIMIT_S, share
+from recordings import table
 from whole_runs import Results, needs_recorder
 
 from pscale.errors import ResultsError
 from pscale.watch.notes import read
 from pscale.watch.preload import recorder, sibling_library
-from pscale.watch.tables import record_tables
 
 PROGRAMS = Path(__file__).parent.parent / "watch" / "programs"
 ROUNDS, DELAY_S = 20, 0.005
@@ -252,12 +252,7 @@ def test_every_strategy_under_watch_is_what_its_own_recorder_says(cli, sitecusto
 def assert_same(results: Results, case):
     """Hold every wait to what the readings allow; return which are within 1 % of the step or 2 us."""
     folder = results.folder / "cases" / f"{case['case']}-0" / "notes"
-    found = record_tables(read(folder)).tables["events"]
-    seen = [
-        dict(zip(found, row, strict=True))
-        for row in zip(*(each.tolist() for each in found.values()), strict=True)
-    ]
-    seen = [row for row in seen if row["axis"] not in ("world", "dup")]
+    seen = [row for row in table(read(folder), "events") if row["axis"] not in ("world", "dup")]
     told = [row for row in results.rows("events") if row["case"] == case["case"]]
     pairs = {}
     for rank in range(case["ranks"]):
