@@ -115,19 +115,18 @@ def test_a_program_that_fails_ends_the_study_with_its_reason(here):
     assert all("exit code 7" in row["reason"] for row in left.rows("cases"))
 
 
-BUILT = {
-    "name": "built",
-    "scaling": "strong",
-    "workload": {
-        "command": "./made-{n} Total time",
-        "build": "/bin/sh {here}/build.sh {n}",
-        "params": {"n": 1},
-        "success": {"regex": "Total time"},
-    },
-    "sweep": {"n": [1, 2, 3], "ranks": [1, 2]},
-    "repeat": 1,
-    "launch": {"oversubscribe": True, "check_ranks": False},
-}
+BUILT = """
+name: built
+scaling: strong
+workload:
+  command: "./made-{n} Total time"
+  build: "/bin/sh {here}/build.sh {n}"
+  params: {n: 1}
+  success: {regex: Total time}
+sweep: {n: [1, 2, 3], ranks: [1, 2]}
+repeat: 1
+launch: {oversubscribe: true, check_ranks: false}
+"""
 BUILD = """
 [ $1 = 3 ] && { echo no rule for 3 >&2; exit 4; }
 ln -s /bin/echo made-$1
@@ -137,7 +136,7 @@ echo $1 >> builds
 
 def test_a_program_is_built_once_for_each_of_its_parameters_and_a_failure_is_that_of_its_cases(here):
     (here.folder / "build.sh").write_text(BUILD)
-    suite = here.suite(json.dumps(BUILT))
+    suite = here.suite(BUILT)
     left = here.run(suite, code=1)
     assert sorted((here.folder / "builds").read_text().split()) == ["1", "2"]
     reasons = {row["label"]: (row["status"], row["reason"]) for row in left.rows("cases")}

@@ -17,29 +17,27 @@ PROGRAMS = Path(__file__).parent.parent / "watch" / "programs"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BIN = Path(sys.executable).parent
 SCRIPT = f"'{sys.executable}' {{here}}/work.py {{work}}"
-SUITE = {
-    "name": "work",
-    "scaling": "strong",
-    "workload": {
-        "command": SCRIPT,
-        "params": {"work": 40},
-        "figures": {
-            "total": {"regex": r"Total time: (\S+) ms", "unit": "ms", "better": "lower"},
-            "mflops": {"json": "out.json", "path": "rates.0.mflops", "unit": "MFLOP/s", "better": "higher"},
-        },
-        "step_time": "total",
-        "success": {"regex": "^all done$"},
-        "files": {"in": ["input.dat"], "out": ["out.json"]},
-    },
-    "sweep": {"ranks": [1, 2], "work": [40, 80]},
-    "repeat": 2,
-    "launch": {"oversubscribe": True},
-    "expect": [
-        {"metric": "efficiency", "at_least": 0.99},
-        {"metric": "mflops", "where": "ranks == 2 and work == 80", "at_least": 19.9},
-        {"metric": "total", "where": "work == 40", "at_most": 40.1, "unit": "ms"},
-    ],
-}
+SUITE = yaml.safe_load(rf"""
+name: work
+scaling: strong
+workload:
+  command: "{SCRIPT}"
+  params: {{work: 40}}
+  figures:
+    total: {{regex: 'Total time: (\S+) ms', unit: ms, better: lower}}
+    mflops: {{json: out.json, path: rates.0.mflops, unit: MFLOP/s, better: higher}}
+  step_time: total
+  success: {{regex: "^all done$"}}
+  files: {{in: [input.dat], out: [out.json]}}
+sweep: {{ranks: [1, 2], work: [40, 80]}}
+repeat: 2
+launch: {{oversubscribe: true}}
+expect:
+- {{metric: efficiency, at_least: 0.99}}
+- {{metric: mflops, where: ranks == 2 and work == 80, at_least: 19.9}}
+- {{metric: total, where: work == 40, at_most: 40.1, unit: ms}}
+""")
+BARE = {name: {} for name in ("params", "figures", "success", "files")}
 
 pytestmark = pytest.mark.slow
 
@@ -71,8 +69,8 @@ def test_a_program_reads_the_file_that_is_its_standard_input_on_its_first_rank(c
     (cli.folder / "10.txt").write_text("10\n")
     (cli.folder / "reads.py").write_text(READS_INPUT)
     reads = {"command": f"'{sys.executable}' {{here}}/reads.py", "stdin": "{work}.txt", "watch": watch}
-    figures = {"total": SUITE["workload"]["figures"]["total"]}
-    workload = {**reads, "params": {"work": 10}, "figures": figures, "success": {}, "files": {}}
+    workload = {**reads, "params": {"work": 10}, "success": {}, "files": {}}
+    workload["figures"] = {"total": SUITE["workload"]["figures"]["total"]}
     results = cli.run(suite(workload, sweep={"ranks": [2]}, repeat=1, expect=[]))
     assert [row["step_s"] for row in results.rows("cases")] == [0.01]
     assert bool(results.rows("calls")) == watch
@@ -158,8 +156,7 @@ def test_a_value_reaches_the_program_as_it_is_and_nothing_else_reads_it(cli, sui
         "",
         "-n",
     ]
-    workload = {"command": f"{SCRIPT} {{value}} end", "step_time": "wall"}
-    workload |= {"figures": {}, "success": {}, "files": {}}
+    workload = {**BARE, "command": f"{SCRIPT} {{value}} end", "params": {"work": 40}, "step_time": "wall"}
     results = cli.run(suite(workload, sweep={"value": nasty}, repeat=1, expect=[]))
     for case in results.planned():
         log = results.folder / "cases" / f"{case.id}-0" / "stdout.log"
@@ -179,15 +176,8 @@ def compile_example(compilers, name, folder):
 @needs_recorder
 def test_a_watched_workload_has_the_tables_of_its_calls_and_the_times_of_its_steps(cli, suite, compilers):
     compile_example(compilers, "halo", cli.folder)
-    workload = {
-        "command": "./halo {width} 20",
-        "params": {"width": 30},
-        "figures": {"change": {"regex": r"last step: (\S+)"}},
-        "watch": True,
-        "step_time": "watch",
-        "success": {},
-        "files": {},
-    }
+    workload = {**BARE, "command": "./halo {width} 20", "params": {"width": 30}}
+    workload |= {"watch": True, "step_time": "watch", "figures": {"change": {"regex": r"last step: (\S+)"}}}
     results = cli.run(suite(workload, sweep={"ranks": [1, 2]}, expect=[]), report=True)
     for row in results.rows("cases"):
         own = [r for r in results.rows("steps") if (r["case"], r["repeat"]) == (row["case"], row["repeat"])]
@@ -234,8 +224,7 @@ def test_each_suite_of_the_examples_runs_and_all_of_its_time_in_mpi_is_split(
 @pytest.mark.parametrize("deletes", ["rm -r ../notes", "mv ../notes ../others; ln -s others ../notes"])
 def test_a_program_that_takes_its_record_away_is_a_failed_launch_and_no_more(cli, suite, deletes):
     (cli.folder / "deletes.sh").write_text(deletes)
-    none = {name: {} for name in ("params", "figures", "success", "files")}
-    workload = {"command": "/bin/sh {here}/deletes.sh", "watch": True, "step_time": "wall", **none}
+    workload = {**BARE, "command": "/bin/sh {here}/deletes.sh", "watch": True, "step_time": "wall"}
     rows = cli.run(suite(workload, sweep={"ranks": [1]}, expect=[]), code=1).rows("cases")
     assert {row["status"] for row in rows} == {"failed"}
     assert all(row["reason"].endswith("notes: there is no such folder") for row in rows)
