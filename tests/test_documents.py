@@ -315,7 +315,7 @@ def test_a_console_block_shows_what_its_commands_print(block, tmp_path):
         assert machine.sub("", printed) == machine.sub("", answer), command
 
 
-def tests_in(folder):
+def names_of_tests(folder):
     """Return the names of the tests in a folder."""
     paths = folder.rglob("test_*.py")
     return {name for path in paths for name in re.findall(r"^def test_(\w+)", path.read_text(), re.M)}
@@ -327,8 +327,8 @@ def test_each_line_of_the_threat_model_names_tests_that_exist_and_each_attack_ha
     named = [set(re.findall(r"`(\w+)`", line.split("|")[-2])) for line in lines]
     assert len(lines) > 10
     assert all(named)
-    assert set().union(*named) - tests_in(ROOT / "tests") == set()
-    assert tests_in(ROOT / "tests" / "attacks") - set().union(*named) == set()
+    assert set().union(*named) - names_of_tests(ROOT / "tests") == set()
+    assert names_of_tests(ROOT / "tests" / "attacks") - set().union(*named) == set()
 
 
 NAMES_OF_STRATEGIES = {
