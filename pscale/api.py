@@ -27,11 +27,10 @@ from pscale.analysis.findings import Findings
 from pscale.analysis.frames import Run, overlay
 from pscale.errors import PscaleError, ResultsError
 from pscale.report import page
-from pscale.report.blocks import DATA
-from pscale.report.exports import data_table
+from pscale.report.exports import DATA, data_table
 from pscale.report.figure_style import STYLES
 from pscale.report.topics import TOPICS
-from pscale.report.topics.cases import every_case
+from pscale.report.topics.cases import tables
 from pscale.runs.run_folders import run_folder
 from pscale.suite.shipped import suite_file
 
@@ -163,7 +162,7 @@ class Results:
     def report(self) -> Path:
         """Write report.html, report.md and figures/ into the run's folder; return the page."""
         self.path.mkdir(parents=True, exist_ok=True)
-        return page.write_all(self.findings, self.path)[0]
+        return page.write_all(Findings(self._run, short=True), self.path)[0]
 
     def __repr__(self) -> str:
         found = self.findings
@@ -172,7 +171,7 @@ class Results:
     def _repr_html_(self) -> str:
         """Return title, headline and cases for a notebook."""
         said = "".join(f"<p>{html.escape(line)}</p>" for line in self.headline.splitlines())
-        for whole in every_case(self.findings, "Cases"):
+        for whole in tables(self.findings):
             table = whole.narrow()
             names = [column.name for column in table.columns]
             cells = pd.DataFrame([texts for _, texts in table.texts()], columns=names)

@@ -24,7 +24,7 @@ from pscale.analysis import (
 from pscale.analysis.caveats import caveats, notes
 from pscale.analysis.columns import FRAMES, Row, frame, rows
 from pscale.analysis.expect import EVIDENCE, verdicts
-from pscale.analysis.frames import SHOWN, Run, by_case, grouped, is_program, shortened
+from pscale.analysis.frames import SHOWN, Run, by_case, grouped, is_program, seeds_as_launches, shortened
 from pscale.analysis.messages import Headline
 from pscale.analysis.network import what_if
 from pscale.analysis.resources import memory, thread_times
@@ -62,15 +62,17 @@ class Findings:
         short: bool = False,
         proposal: contrasts.Proposal | None = None,
     ):
-        """Take a run; with `short`, of very many cases as many as are shown.
+        """Take a run; with `short`, seeds are launches, and of very many cases as many as are shown.
 
         Its traced cases are simulated on other `networks`, by name; `predict` are the sizes to predict, None
         for no models at all. Its calls are set beside those of a run of `bare` collectives. Sizes are judged
         for a `proposal`; those of programs also without.
         """
-        self.source = shortened(run) if short else run
-        self._whole, self._networks, self._predict, self._bare = run, networks or {}, predict, bare
+        together = seeds_as_launches(run) if short else run
+        self.source = shortened(together) if short else run
+        self._whole, self._networks, self._predict, self._bare = together, networks or {}, predict, bare
         self._proposal = proposal
+        self._by_seed = self if together is run else Findings(run)
         self._rows: dict[str, list[Row]] = {}
         self._of_case: dict[str, Mapping[str, Row]] = {}
 
@@ -78,6 +80,11 @@ class Findings:
         """Return what another process needs to draw: findings without the run."""
         kept = {name: getattr(self, name) for name in self.names}
         return {**kept, "_rows": {}, "_of_case": {}, "source": None}
+
+    @property
+    def whole(self) -> Findings:
+        """The findings of all cases."""
+        return self if self.source is self._whole else Findings(self._whole)
 
     @property
     def names(self) -> list[str]:
@@ -269,7 +276,9 @@ class Findings:
 
     choices = _Frame(lambda of: contrasts.choices(of.source, of._points, of._times, lambda: of._costs))
     hints = _Frame(lambda of: settings.hints(of.source))
-    time_to_loss = _Frame(lambda of: contrasts.time_to_loss(of.source.planned, of.rows("cases"), of._times))
+    time_to_loss = _Frame(
+        lambda of: contrasts.time_to_loss(of._by_seed.source.planned, of._by_seed._points, of._by_seed._times)
+    )
     saved = _Frame(lambda of: contrasts.saved(of.source, of._points))
 
     _models = cached_property(
@@ -334,7 +343,9 @@ class Findings:
         """What the suite asks beside scaling, in sentences."""
         loading = [messages.loading(row) for row in self.rows("saved") if row.answer]
         delays = map(messages.delay_cost, self.rows("delay_costs"))
-        return (*messages.of_ranking(self.ranked("split"), {}), *delays, *loading)
+        trainings = grouped(self.rows("time_to_loss"), lambda row: row.target).values()
+        stops = [Headline("", (words,)) for rows in trainings if (words := messages.stops_paying(rows))]
+        return (*stops, *messages.of_ranking(self.ranked("split"), {}), *delays, *loading)
 
     def ranked(self, choice: str) -> list[Row]:
         """Return the ranking of plans, or of splits of cores into ranks and threads."""

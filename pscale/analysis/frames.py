@@ -21,7 +21,7 @@ import pandas as pd
 
 from pscale.analysis.columns import plain
 from pscale.analysis.text import plural
-from pscale.config import Workload, from_dict
+from pscale.config import JOINT, Workload, from_dict
 from pscale.config.axes import PLAN_AXES
 from pscale.config.case import RECORDED
 from pscale.errors import ResultsError
@@ -74,7 +74,8 @@ class Run:
     unclear: tuple[Unclear, ...]
     pending: Counter[str]
     gaps: tuple[str, ...]  # what is lost of the run, in sentences
-    origins: Mapping[str, tuple[Path, str]] = field(default_factory=dict)  # folder and id of cases of others
+    # Folder, id and number of the first launch of what a case is made of, where it is not one of this run.
+    origins: Mapping[str, Sequence[tuple[Path, str, int]]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -194,9 +195,15 @@ def calls(run: Run, case: str, repeat: int | None = None) -> pd.DataFrame:
 def _rows(
     run: Run, table: Table, case: str, repeat: int | None, columns: Sequence[str] | None = None
 ) -> pd.DataFrame:
-    path, name = run.origins.get(case, (run.path, case))
-    rows = rows_of(path / "data", table, name, repeat, columns)
-    return _of_good(rows.assign(case=rows["case"].cat.rename_categories({name: case})), run.cases)
+    parts = run.origins.get(case, [(run.path, case, 0)])
+    if repeat is not None:
+        parts = [part for part in parts if part[2] <= repeat][-1:]
+    tables = []
+    for path, name, first in parts:
+        rows = rows_of(path / "data", table, name, None if repeat is None else repeat - first, columns)
+        renamed = rows["case"].cat.rename_categories({name: case})
+        tables.append(rows.assign(case=renamed, repeat=rows["repeat"] + first))
+    return _of_good(tables[0] if len(tables) == 1 else _concat(tables), run.cases)
 
 
 def events(run: Run) -> pd.DataFrame:
@@ -378,6 +385,68 @@ def shortened(run: Run) -> Run:
         "`pscale report --format csv` and `--format json` have all."
     )
     return replace(restricted(run, first.union(*told)), gaps=(note, *run.gaps))
+
+
+_NAMES_OF_CASE = ("label", "series")
+_LOSSES = ("loss_first", "loss_last", "losses", "validation_losses")
+
+
+def seeds_as_launches(run: Run) -> Run:
+    """Return a run in which cases that differ in the seed alone are launches of one; its losses are means."""
+    seeds = {case: str((planned.get("train") or {}).get("seed")) for case, planned in run.planned.items()}
+    if len({*seeds.values()}) < 2:
+        return run
+    groups = grouped(run.planned.values(), lambda case: shared_work(case, train=("seed",))).values()
+    if any(len({seeds[case["id"]] for case in members}) < len(members) for members in groups):
+        return run  # cases that differ in their names alone
+    most = max(int(run.document.get("repeats") or 1), 1 + max(run.cases["repeat"], default=0))
+    first: dict[str, str] = {}
+    before: dict[str, int] = {}  # launches of other seeds
+    origins = dict(run.origins)
+    for ids in ([case["id"] for case in members] for members in groups):
+        first |= dict.fromkeys(ids, ids[0])
+        before |= {case: most * place for place, case in enumerate(ids)}
+        parts = [(case, *run.origins.get(case, [(run.path, case, 0)])) for case in ids]
+        origins[ids[0]] = [(*part[:2], before[case]) for case, part in parts]
+    planned = {members[0]["id"]: _of_all(members) for members in groups}
+
+    def moved(table: pd.DataFrame) -> pd.DataFrame:
+        case = table["case"].astype(str)
+        repeat = table["repeat"] + case.map(before).astype("int32")
+        return table.assign(case=case.map(first), repeat=repeat)
+
+    tables: dict[str, Any] = {name: moved(getattr(run, name)) for name in CASE_TABLES}
+    tables = {name: table.astype({"case": "category"}) for name, table in tables.items()}
+    cases = moved(run.cases).sort_values(["case", "repeat"], ignore_index=True)
+    for name in _NAMES_OF_CASE:
+        cases[name] = [planned[case].get(name) for case in cases["case"]]
+    for _, rows in cases[cases["status"] == "ok"].groupby("case"):
+        for name in _LOSSES:
+            known = [*rows[name].dropna()]
+            if len(rows) > most and len({*map(np.shape, known)}) == 1:
+                cases.at[rows.index[0], name] = np.mean(known, axis=0)
+    expect = [
+        {**entry, "cases": [*dict.fromkeys(first[case] for case in entry.get("cases") or run.planned)]}
+        for entry in run.document.get("expect") or []
+    ]
+    return replace(
+        run,
+        document={**run.document, "cases": [*planned.values()], "expect": expect},
+        cases=cases,
+        unclear=tuple(call._replace(case=first[call.case]) for call in run.unclear),
+        pending=sum((Counter({first[case]: count}) for case, count in run.pending.items()), Counter()),
+        origins=origins,
+        **tables,
+    )
+
+
+def _of_all(members: Sequence[Planned]) -> Planned:
+    """Return the first of some cases, named by what the names of all have in common."""
+    names = {}
+    for name in _NAMES_OF_CASE:
+        words, *others = (str(case.get(name) or "").split(JOINT) for case in members)
+        names[name] = JOINT.join(word for word in words if all(word in other for other in others))
+    return {**members[0], **names}
 
 
 def _size(case: Planned) -> tuple[int, int]:
@@ -744,7 +813,7 @@ def _renamed(run: Run, name: str) -> Run:
         cases=cases,
         unclear=tuple(call._replace(case=marked(call.case)) for call in run.unclear),
         pending=Counter({marked(case): count for case, count in run.pending.items()}),
-        origins={marked(case): (run.path, case) for case in run.planned},
+        origins={marked(case): [(run.path, case, 0)] for case in run.planned},
         **{
             name: rows.assign(case=rows["case"].cat.rename_categories(marked))
             for name, rows in tables.items()

@@ -986,8 +986,9 @@ def stops_paying(trainings: Sequence[Row]) -> str:
     pay = [row.batch for row in compared if row.answer == "faster"]
     open_ = [row.batch for row in compared if row.answer == "undecided"]
     no_more = [row.batch for row in compared if row.batch > max([*pay, *open_], default=0)]
+    loss = f"a validation loss of {number(compared[0].target)}"
     if no_more:
-        return f"From a batch of {no_more[0]} on, more ranks reach this loss no sooner"
+        return f"From a batch of {no_more[0]} on, more ranks reach {loss} no sooner."
     if open_:
-        return "Undecided: from which batch on more ranks reach this loss no sooner; more seeds would tell"
-    return f"Up to a batch of {pay[-1]}, more ranks reach this loss sooner"
+        return f"Undecided: from which batch on more ranks reach {loss} no sooner; more seeds would tell."
+    return f"Up to a batch of {pay[-1]}, more ranks reach {loss} sooner."

@@ -86,42 +86,26 @@ def _root(
 def report(options: Report) -> None:
     """Report runs, or print what the report that a run has says in brief: that needs no other imports."""
     from pscale.cli.drawer import Drawer, is_worthwhile
-    from pscale.report.brief import FULL, Sources
+    from pscale.report.brief import FULL, Sources, print_answers
 
-    reports, full, plot = options.reports, options.full, options.plot
-    hint = " ".join((FULL, *map(str, options.paths or ())))
-    paths = [run_folder(path, reports) for path in options.paths or ()] or [run_folder(None, reports)]
-    bare = run_folder(options.bare, reports) if options.bare else None
-    evidence = options.evidence or options.target is not None or options.units is not None
-    formats = [str(name) for name in options.figure_format or ()] if options.figures else None
-    leaves_files = options.as_format == "terminal" and options.style == "screen"
-    html, others = options.as_format == "html", options.what_if or options.predict or bare
-    page = "evidence.html" if evidence else "report.html" if html else "."
-    usual = not others and options.target is None and options.units is None
-    sources = Sources.of(paths[0], formats) if (html or leaves_files) and len(paths) == 1 and usual else None
-    told = sources.drawn(page) if sources is not None else None
-    if told is not None and html:
-        tell(str(paths[0] / page))
-        return
-    if told is not None and not (full or plot or evidence):
+    reports = options.reports
+    folders = [run_folder(path, reports) for path in options.paths or ()] or [run_folder(None, reports)]
+    sources = Sources.of(folders[0], options.formats) if options.usual and len(folders) == 1 else None
+    page = "evidence.html" if options.proposes else "report.html" if options.as_format == "html" else "."
+    told = sources.drawn(page) if sources else None
+    if told and options.as_format == "html":
+        tell(str(folders[0] / page))
+    elif told and not (options.full or options.plot or options.proposes):
         from pscale.cli.console import new_console
-        from pscale.report.brief import print_answers
 
+        hint = " ".join((FULL, *map(str, options.paths or ())))
         print_answers([told], new_console(highlight=False), full=hint)
-        return
-    sources = None if evidence and told is None else sources  # a page of a training has none as a rule
-    drawn = told is not None
-    draws = leaves_files and options.figures and not drawn and is_worthwhile()
-    with Drawer() if draws else nullcontext() as drawer:  # it starts while this process does
-        from pscale.analysis.contrasts import Proposal
-        from pscale.cli import report as command
+    else:
+        draws = options.leaves_files and options.figures and not told and is_worthwhile()
+        with Drawer() if draws else nullcontext() as drawer:  # it starts while this process does
+            from pscale.cli.report import report
 
-        pictures = command.Pictures(
-            formats=formats, style=options.style, plot=plot, sources=sources, drawn=drawn, hint=hint
-        )
-        proposal = Proposal(options.target or Proposal().target, options.units) if evidence else None
-        asked = options.what_if or [], options.predict or [], bare, drawer
-        command.report(paths, reports, options.as_format, pictures, *asked, full=full, proposal=proposal)
+            report(folders, options, drawer, sources, drawn=told is not None)
 
 
 def _prepare_help() -> None:

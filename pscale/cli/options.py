@@ -577,6 +577,27 @@ class Report(Options):
     units: float | None = _option("N", "Its core-hours for N units of work: 1e9.", min=0)
     reports: Path = _REPORTS
 
+    @property
+    def formats(self) -> list[str] | None:
+        """Formats of figures, none for those that suit the style; None: no figures."""
+        return [*map(str, self.figure_format or ())] if self.figures else None
+
+    @property
+    def proposes(self) -> bool:
+        """Whether it is evidence for a proposal."""
+        return self.evidence or self.target is not None or self.units is not None
+
+    @property
+    def usual(self) -> bool:
+        """Whether its files, if it writes any, are those that other calls may have left."""
+        others = self.what_if or self.predict or self.bare or (self.target, self.units) != (None, None)
+        return not others and (self.leaves_files or self.as_format == "html")
+
+    @property
+    def leaves_files(self) -> bool:
+        """Whether it leaves page, Markdown and figures in the run's folder."""
+        return self.as_format == "terminal" and self.style == "screen"
+
 
 @_command(
     "compare",

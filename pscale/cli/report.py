@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from pscale.analysis.contrasts import Proposal
@@ -15,6 +15,7 @@ from pscale.analysis.frames import Run, load, overlay
 from pscale.cli import exit_code, fail, guard_outputs, tell
 from pscale.cli.console import new_console
 from pscale.cli.drawer import Drawer, is_worthwhile
+from pscale.cli.options import Report
 from pscale.errors import FAILED, INTERRUPTED, PscaleError, UsageError, writing
 from pscale.launch import isolated_process
 from pscale.report.brief import FULL, Answer, Sources, card, print_answers
@@ -26,10 +27,11 @@ from pscale.report.terminal import render_plots, render_terminal, render_topics
 from pscale.report.topics import TOPICS
 from pscale.report.topics.cases import EVIDENCE
 from pscale.runs.journal import Journal, writing_in
+from pscale.runs.run_folders import run_folder
 from pscale.runs.store import compact
 from pscale.simulator.network import Network
 
-_READ = ("terminal", "html", "md")  # by people, who look at so many cases and no more
+_READ = ("terminal", "html", "md", "latex")  # by people, who look at so many cases and no more
 _LONGEST = 200  # characters of a folder's name
 _FIGURE = r"""
 % \usepackage{graphicx}; drawn by the same command without -f latex:
@@ -38,59 +40,45 @@ _FIGURE = r"""
 _REFRESHES = 2  # a second
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pictures:
-    """Which figures to write: in what formats (none: those that suit the style; None: no figures)."""
-
-    formats: Sequence[str] | None = ()
-    style: str = "screen"
-    plot: bool = False  # also in characters, on the terminal
-    sources: Sources | None = None  # what they are made of, if of a run alone
-    drawn: bool = False  # whether they are in its folder already, made of the same
-    hint: str = FULL  # the command that prints all tables
-
-
 def report(
-    paths: Sequence[Path],
-    reports: Path,
-    as_format: str,
-    pictures: Pictures,
-    what_if: Sequence[str] = (),
-    predict: Sequence[int] = (),
-    bare: Path | None = None,
+    folders: Sequence[Path],
+    options: Report,
     drawer: Drawer | None = None,
+    sources: Sources | None = None,
     *,
-    full: bool = False,
-    proposal: Proposal | None = None,
+    drawn: bool = False,
 ) -> None:
-    """Print a run in the format asked for; that of the terminal also leaves its files in the run's folder.
+    """Print runs in the format asked for; that of the terminal also leaves its files in the run's folder.
 
-    On the terminal that is what it says in brief, and what was asked for beside it; with `full` everything.
-
-    Several runs are laid over each other, and leave theirs in `reports`/overlays. `what_if` describes
-    networks on which traced cases are replayed, `predict` sizes to predict, `bare` a run of bare collectives
-    to compare calls with. A `drawer` draws what the terminal's report leaves. Evidence for a `proposal` is a
-    sheet of its own as a page, Markdown and LaTeX.
+    On the terminal that is what it says in brief, and what was asked for beside it, or everything. Several
+    runs are laid over each other, and leave theirs in `reports`/overlays. A `drawer` draws what the
+    terminal's report leaves, which is remembered beside its `sources`, unless it is `drawn` already. Evidence
+    for a proposal is a sheet of its own as a page, Markdown and LaTeX.
     """
-    if what_if and len(paths) > 1:
+    if options.what_if and len(folders) > 1:
         raise UsageError("--what-if replays the calls of one run; name one")
-    networks = _networks(what_if)
-    run = _run(paths, reports)
-    short = as_format in _READ
-    findings = Findings(run, networks, predict, load(bare) if bare else None, short=short, proposal=proposal)
+    proposal = Proposal(options.target or Proposal().target, options.units) if options.proposes else None
+    run = _run(folders, options.reports)
+    findings = Findings(
+        run,
+        _networks(options.what_if or ()),
+        options.predict or (),
+        load(run_folder(options.bare, options.reports)) if options.bare else None,
+        short=options.as_format in _READ,
+        proposal=proposal,
+    )
     if proposal and findings.evidence.empty:
         raise UsageError(
             f"{findings.path}: evidence compares sizes, and no series has two that were measured"
         )
-    if predict:
+    if options.predict:
         from pscale.cli.predict import by_parts  # it takes what predicts
 
-        findings = by_parts(run, findings, predict)
-    match as_format:
-        case "md" if proposal:
-            print(render_sheet(findings, EVIDENCE), end="")
+        findings = by_parts(run, findings, options.predict)
+    folder = Path(findings.path)
+    match options.as_format:
         case "md":
-            print(render_markdown(findings))
+            print(render_sheet(findings, EVIDENCE), end="") if proposal else print(render_markdown(findings))
         case "json":
             print(render_json(findings))
         case "latex":
@@ -98,46 +86,53 @@ def report(
             if proposal:
                 tell(_FIGURE.replace("RUN", findings.path))
         case "csv":
-            with _writing(Path(findings.path)):
-                _tell(write_csv(findings, Path(findings.path) / "csv"))
+            with _writing(folder):
+                _tell(write_csv(findings, folder / "csv"))
         case "html":
-            with _writing(folder := Path(findings.path)):
+            with _writing(folder):
                 topic = EVIDENCE if proposal else None
-                _tell([write_page(findings, folder, {} if pictures.formats is None else None, topic)])
+                _tell([write_page(findings, folder, None if options.figures else {}, topic)])
         case _:
-            asked = {"what-if": what_if, "evidence": proposal, "models": predict, "communication": bare}
-            topics = [name for name, wanted in asked.items() if wanted]
-            _report(findings, pictures, drawer, topics=None if full else topics)
-            if proposal and pictures.style == "screen" and pictures.formats is not None:
-                _tell([Path(findings.path) / "figures" / "publication" / "evidence.pdf"])
+            _report(findings, options, drawer, None if proposal and not drawn else sources, drawn=drawn)
+            if proposal and options.leaves_files and options.figures:
+                _tell([folder / "figures" / "publication" / "evidence.pdf"])
 
 
 def _report(
-    findings: Findings, pictures: Pictures, drawer: Drawer | None, *, topics: Sequence[str] | None
+    findings: Findings, options: Report, drawer: Drawer | None, sources: Sources | None, *, drawn: bool
 ) -> None:
-    """Print what the run says in brief below the tables of `topics`, or below everything; write its files."""
-    console = new_console()
+    """Print what the run says in brief below what was asked for, or everything; write its files."""
+    console, folder, formats = new_console(), Path(findings.path), options.formats
     if drawer is not None:
-        drawer.ask(findings, Path(findings.path) / "figures", pictures.formats or FORMATS)
-    if topics is None:
-        render_terminal(findings, console, plot=pictures.plot)
-        console.print()
+        drawer.ask(findings, folder / "figures", formats or FORMATS)
+    asked = {
+        "what-if": options.what_if,
+        "evidence": options.proposes,
+        "models": options.predict,
+        "communication": options.bare,
+    }
+    topics = [name for name, wanted in asked.items() if wanted]
+    if options.full:
+        render_terminal(findings, console, plot=options.plot)
     else:
-        if pictures.plot:
+        if options.plot:
             render_plots(findings, console)
         render_topics(findings, console, topics)
-        if pictures.plot or topics:
-            console.print()
+    if options.full or options.plot or topics:
+        console.print()
+    answer = Answer.of(findings, page_of(findings) if options.leaves_files else "")
     written: list[Path] = []
-    answer = Answer.of(findings, page_of(findings) if pictures.style == "screen" else "")
-    print_answers(
-        [answer],
-        new_console(highlight=False),
-        full="" if topics is None else pictures.hint,
-        before_pages=lambda: written.extend(write(findings, answer, pictures, drawer)),
-    )
-    for path in written if pictures.style != "screen" else ():
-        tell(str(path))
+
+    def finish() -> None:
+        if not drawn:
+            written.extend(write(findings, formats, options.style, drawer))
+            if sources is not None:
+                sources.remember(written, answer)
+
+    full = "" if options.full else " ".join((FULL, *map(str, options.paths or ())))
+    print_answers([answer], new_console(highlight=False), full=full, before_pages=finish)
+    if options.style != "screen":
+        _tell(written)
 
 
 def _networks(texts: Sequence[str]) -> dict[str, Network]:
@@ -161,37 +156,17 @@ def page_of(findings: Findings) -> str:
     return str(Path(findings.path) / "report.html")
 
 
-def write(findings: Findings, answer: Answer, pictures: Pictures, drawer: Drawer | None) -> list[Path]:
-    """Write a report's files into the run's folder, unless they are there; some as a `drawer` answers.
-
-    The `answer` is remembered with them.
-    """
-    if pictures.drawn:
-        return []
-    folder = Path(findings.path)
-    drawing = "" if pictures.formats is None else "drawing figures and "
-    doing = new_console(stderr=True).status(f"{drawing}writing the page …", refresh_per_second=_REFRESHES)
-    with _writing(folder), doing:
-        written = _written(findings, folder, pictures, drawer)
-        if pictures.sources is not None:
-            pictures.sources.remember(written, answer)
-        return written
-
-
-def _written(findings: Findings, folder: Path, pictures: Pictures, drawer: Drawer | None) -> list[Path]:
+def write(findings: Findings, formats: Sequence[str] | None, style: str, drawer: Drawer | None) -> list[Path]:
     """Write the report with its figures; for publication the figures alone, into a folder of their own."""
-    if pictures.formats is None:
-        return write_all(findings, folder, ())
-    if pictures.style == "screen":
-        return write_all(findings, folder, pictures.formats or FORMATS, drawer.answer if drawer else None)
-    return _published(findings, pictures.style, pictures.formats or PRINTED)
-
-
-def _published(findings: Findings, style: str, formats: Sequence[str]) -> list[Path]:
-    folder = Path(findings.path)
-    with _writing(folder):
-        drawn = draw_figures(findings, STYLES[style])
-        return write_figures(drawn, folder / "figures" / style, formats, STYLES[style])
+    folder, draws = Path(findings.path), formats is not None
+    doing = f"{'drawing figures and ' * draws}writing the page …"
+    with _writing(folder), new_console(stderr=True).status(doing, refresh_per_second=_REFRESHES):
+        if formats is None or style == "screen":
+            kinds = formats or FORMATS if draws else ()
+            return write_all(findings, folder, kinds, drawer.answer if drawer else None)
+        look = STYLES[style]
+        drawn = draw_figures(findings, look)
+        return write_figures(drawn, folder / "figures" / style, formats or PRINTED, look)
 
 
 @contextmanager
@@ -227,15 +202,15 @@ def publish(folder: Path) -> bool:
     # Two that join one table's parts would lose some.
     with Journal.open(folder).locked(), writing_in(folder):
         compact(folder / "data")
-    sources = Sources.of(folder, ())
+    sources = Sources.of(folder)
     with Drawer() if is_worthwhile() else nullcontext() as drawer:
         run = load(folder)
         findings = Findings(run, short=True)
         if drawer is not None:
             drawer.ask(findings, folder / "figures", FORMATS)
         answer = Answer.of(findings, page_of(findings))
-        write(findings, answer, Pictures(sources=sources), drawer)
-    card(folder, findings if findings.source is run else Findings(run))  # `pscale list` reads cards alone
+        sources.remember(write(findings, (), "screen", drawer), answer)
+    card(folder, findings)  # `pscale list` reads cards alone
     print(json.dumps(asdict(answer)))
     return findings.complete and not run.pending
 

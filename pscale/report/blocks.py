@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-from urllib.parse import quote
 
 from pscale.analysis import text
-from pscale.analysis.columns import FRAMES, Row
+from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
 from pscale.analysis.stats import Estimate
 from pscale.report.figure_style import Vector
-from pscale.report.table import Column, Columns, Table, Tone, Value, listed, plain
+from pscale.report.table import Column, Columns, Table, TableRow, Tone, Value, listed, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DATA = (*FRAMES, "loss")  # names of CSV files
-MOST_ROWS = 400  # of a table; that of all cases has up to MOST_CASES
-MOST_CASES = 2000
-_LARGEST_FILE = 300_000  # bytes of a CSV file inside the page
 _OPEN = 24  # rows that are not folded away
 _FILTERED = 8  # rows; for more there is a box to filter them
 _LONG = 40  # characters of a text that takes several lines
-_PLAIN = ",;:/?=+$!*'()[]|~{}_.-@"  # in an address
 Band = Literal["", "high", "good", "fair", "low"]  # of an efficiency
 _BANDS: tuple[tuple[float, Band], ...] = ((0.9, "high"), (0.8, "good"), (0.6, "fair"))
 
 
 class Attachment(NamedTuple):
-    """A file inside the page; without `address` it was too large for that, and the page says where it is.
-
-    `again`: it is inside the page above already.
-    """
+    """A file inside the page; without `address` it was too large for that, and the page says where it is."""
 
     name: str
     size: int  # bytes
-    address: str = ""
-    again: bool = False
+    address: str
 
 
 class Cell(NamedTuple):
@@ -50,23 +40,35 @@ class Cell(NamedTuple):
     note: str = ""  # a second, smaller line
     bar: float | None = None  # drawn under the number, as a share of the cell
     prose: bool = False
-    case: str = ""
 
 
 class Listing(NamedTuple):
-    """A table on the page, with the files that hold all of its data."""
+    """A table on the page: `most` rows of it."""
 
     name: str
     table: Table
-    left_out: str = ""
-    files: tuple[Attachment, ...] = ()
-    folded: bool = False
-    ordered: bool = True  # rows may be put in another order; not those of a tree
+    most: int = 400
+
+    @property
+    def rows(self) -> Sequence[TableRow]:
+        """Those that are on the page."""
+        return self.table.rows[: self.most]
+
+    @property
+    def left_out(self) -> str:
+        """How many rows are not on the page, in words."""
+        total = len(self.table.rows)
+        return f"{self.most:,} of {total:,} rows are listed here." if self.most < total else ""
+
+    @property
+    def folded(self) -> bool:
+        """Whether a reader has to ask for it."""
+        return len(self.rows) > _OPEN
 
     @property
     def long(self) -> bool:
         """Whether a box to filter rows is worth its place."""
-        return self.ordered and len(self.table.rows) > _FILTERED
+        return len(self.rows) > _FILTERED
 
     def cells(self, values: Sequence[Value]) -> list[Cell]:
         """Return the cells of a row."""
@@ -89,21 +91,6 @@ class Words(NamedTuple):
 
     title: str
     lines: tuple[str, ...]
-
-
-class Facts(NamedTuple):
-    """Names with their values."""
-
-    title: str
-    items: tuple[tuple[str, str], ...]
-    folded: bool = False
-
-
-class Quote(NamedTuple):
-    """Text as it is in a file."""
-
-    title: str
-    text: str
 
 
 class Headlines(NamedTuple):
@@ -151,18 +138,14 @@ class Stack(NamedTuple):
     parts: tuple[Part, ...]
 
 
-class Bands(NamedTuple):
-    """What the colours of efficiencies mean."""
+class Files(NamedTuple):
+    """The text of the suite, and tables for programs."""
+
+    suite: str
+    tables: tuple[Attachment, ...]
 
 
-class Downloads(NamedTuple):
-    """Files for programs alone."""
-
-    title: str
-    files: tuple[Attachment, ...]
-
-
-Block = Downloads | Listing | Picture | Words | Facts | Quote | Headlines | Tiles | Stack | Bands
+Block = Files | Listing | Picture | Words | Headlines | Tiles | Stack
 
 
 class Section(NamedTuple):
@@ -174,50 +157,9 @@ class Section(NamedTuple):
     blocks: Sequence[Block]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Context:
-    """What every section is made from: the findings of a run, its figures by name, the text of a CSV file.
-
-    `offered` are the files that are inside the page so far.
-    """
-
-    findings: Findings
-    vectors: Mapping[str, Vector]
-    csv: Callable[[str], str]  # by name
-    offered: set[str] = field(default_factory=set)
-
-    def files(self, *names: str) -> tuple[Attachment, ...]:
-        """Return CSV tables as files inside the page, each once; what has no rows is left out."""
-        return tuple(self._file(name) for name in names if self.csv(name).count("\n") > 1)
-
-    def others(self) -> tuple[Attachment, ...]:
-        """Return the files that no table of the page so far has."""
-        return self.files(*(name for name in DATA if name not in self.offered))
-
-    def _file(self, name: str) -> Attachment:
-        text = self.csv(name)
-        size, again = len(text.encode()), name in self.offered
-        self.offered.add(name)
-        if size > _LARGEST_FILE:
-            return Attachment(name=f"{name}.csv", size=size)
-        address = "" if again else f"data:text/csv;charset=utf-8,{quote(text, safe=_PLAIN)}"
-        return Attachment(name=f"{name}.csv", size=size, address=address, again=again)
-
-    def listings(self, tables: Iterable[Table], name: str, *, most: int = MOST_ROWS) -> list[Listing]:
-        """Return tables for the page, `most` rows of each, with their files."""
-        found = []
-        for place, table in enumerate(tables):
-            total, rows = len(table.rows), table.rows[:most]
-            cut = f"{len(rows):,} of {total:,} rows are listed here." if len(rows) < total else ""
-            listing = Listing(
-                name=f"{name}-{place}",
-                table=replace(table, rows=rows),
-                left_out=cut,
-                folded=len(rows) > _OPEN,
-                files=self.files(*table.files),
-            )
-            found.append(listing)
-        return found
+def listings(tables: Iterable[Table], name: str, most: int = 400) -> list[Listing]:
+    """Return tables for the page, `most` rows of each."""
+    return [Listing(f"{name}-{place}", table, most) for place, table in enumerate(tables)]
 
 
 def band(value: float | None) -> Band:
@@ -248,7 +190,6 @@ def _cell(column: Column, value: Value) -> Cell:
         note="" if bounds == f"{words[:-1]}–{words}" else bounds,
         bar=min(number, 1.0) if column.bar and number is not None else None,
         prose=column.fold and not column.right,
-        case=column.case,
     )
 
 
@@ -281,9 +222,10 @@ class Topic:
 
     * `paragraphs` stand before all else;
     * `tables` are for people: on the terminal, in Markdown and LaTeX, and on the page;
+    * `lists` of sentences by title stand behind them;
     * `details` are on the page alone, as what its figure shows; without them its tables are that;
     * `figure` is its figure;
-    * `blocks` is its section of the page, where that has more than figure and tables.
+    * `head` is what a page has above all of them.
     """
 
     name: str  # of its section
@@ -291,32 +233,26 @@ class Topic:
     lead: Wording = ""
     paragraphs: Callable[[Findings], Iterable[str]] = lambda _: ()
     tables: Tables = lambda _: ()
+    lists: Callable[[Findings], Mapping[str, Sequence[str]]] = lambda _: {}
     details: Tables = lambda _: ()
     figure: TopicFigure | None = None
-    blocks: Callable[[Context], Sequence[Block]] | None = None
+    most: int = 400  # rows of a table on the page
+    head: Callable[[Findings], Iterable[Block]] = lambda _: ()
 
-    def section(self, context: Context) -> Section | None:
-        """Return the section of the page; None where there is nothing to say."""
-        blocks = self.blocks(context) if self.blocks else self._blocks(context)
-        if not blocks:
-            return None
-        title, lead = (said(context.findings) if callable(said) else said for said in (self.title, self.lead))
-        return Section(name=self.name, title=title, lead=lead, blocks=blocks)
-
-    def _blocks(self, context: Context) -> Sequence[Block]:
-        findings = context.findings
-        said = (Words(title="", lines=(words,)) for words in self.paragraphs(findings))
-        data = context.listings(self.details(findings), f"{self.name}-data")
-        shown = context.listings(self.tables(findings), self.name)
+    def section(self, findings: Findings, vectors: Mapping[str, Vector]) -> Section | None:
+        """Return the section of the page, with its figure by name; None where there is nothing to say."""
+        data = listings(self.details(findings), f"{self.name}-data", self.most)
+        shown = listings(self.tables(findings), self.name, self.most)
         if not data:
             data, shown = shown, []
-        return [*said, *with_picture(context, self.figure, data), *shown]
-
-
-def with_picture(context: Context, figure: TopicFigure | None, data: Sequence[Listing]) -> Sequence[Block]:
-    """Return a figure with its data; the data alone where it was not drawn."""
-    if figure is None or figure.name not in context.vectors:
-        return data
-    said = {"name": figure.name, "title": figure.title, "description": figure.description}
-    folded = (each._replace(folded=each.folded or each.long) for each in data)
-    return [Picture(**said, vector=context.vectors[figure.name], data=tuple(folded))]
+        figure = self.figure
+        drawn: Sequence[Block] = data
+        if figure and (vector := vectors.get(figure.name)):
+            drawn = [Picture(figure.name, figure.title, figure.description, vector, tuple(data))]
+        paragraphs = [Words("", (words,)) for words in self.paragraphs(findings)]
+        lists = [Words(title, tuple(lines)) for title, lines in self.lists(findings).items() if lines]
+        blocks = [*self.head(findings), *paragraphs, *drawn, *shown, *lists]
+        if not blocks:
+            return None
+        title, lead = (each(findings) if callable(each) else each for each in (self.title, self.lead))
+        return Section(name=self.name, title=title, lead=lead, blocks=blocks)

@@ -60,7 +60,6 @@ class Answer:
     """What a run says in brief; `sentences` compare variants, where the suite compares no sizes."""
 
     suite: str
-    folder: str
     lines: tuple[Line, ...]
     sentences: tuple[tuple[str, ...], ...]  # of every headline, which may end with any of them
     concerns: str
@@ -76,7 +75,6 @@ class Answer:
         said = findings.answers if lines else findings.headlines
         return cls(
             suite=clean(findings.suite),
-            folder=clean(findings.path),
             lines=lines,
             sentences=tuple(
                 tuple(map(clean, each)) for each in (first, *(line.titled for line in said)) if each
@@ -89,7 +87,7 @@ class Answer:
     def read(cls, document: Mapping[str, Any]) -> Self:
         """Return what a dictionary of its fields says, as JSON has kept it."""
         lines = tuple(Line(**{name: str(cell) for name, cell in line.items()}) for line in document["lines"])
-        texts = {name: str(document[name]) for name in ("suite", "folder", "concerns", "page")}
+        texts = {name: str(document[name]) for name in ("suite", "concerns", "page")}
         sentences = tuple(tuple(map(str, each)) for each in document["sentences"])
         return cls(lines=lines, sentences=sentences, **texts)
 
@@ -132,7 +130,7 @@ def print_answers(
 
 def _body(answers: Sequence[Answer], width: int, room: int) -> list[Text]:
     """Return a line for every series, and sentences; where there is no room for all, the most urgent."""
-    texts = [text for answer in answers for text in answer.sentences]
+    texts = [sentences for answer in answers for sentences in answer.sentences]
     lines = [
         line
         if len(answers) == 1 or line.name == answer.suite
@@ -161,10 +159,10 @@ def _body(answers: Sequence[Answer], width: int, room: int) -> list[Text]:
 
 def _said(texts: Sequence[Sequence[str]], width: int, room: int) -> list[Text]:
     """Return the first sentences of every text, and further ones where lines are left."""
-    parts = [_cut(text, width, _SENTENCE_LINES) for text in texts]
-    for place, text in enumerate(texts):
+    parts = [_cut(sentences, width, _SENTENCE_LINES) for sentences in texts]
+    for place, sentences in enumerate(texts):
         left = room - sum(map(len, parts)) + len(parts[place])
-        parts[place] = _cut(text, width, max(left, _SENTENCE_LINES))
+        parts[place] = _cut(sentences, width, max(left, _SENTENCE_LINES))
     lines = [Text(line) for part in parts for line in part]
     if len(lines) > room > 0:
         lines[room - 1].append(" …")
@@ -241,26 +239,19 @@ def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
 # What is kept of a run in its folder, until the run or what a report is made of changes
 
 FILE = "brief.json"  # of this copy of the run alone, as it holds times of files
-
-
-def _kept(folder: Path, part: str) -> Any:
-    """Return a part of the file: `card` or `report`; None where it cannot be read."""
-    file = folder / FILE
-    try:
-        return None if file.is_symlink() else atomic_files.read_json(file)[part]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-
-
-def _keep(folder: Path, **parts: Any) -> None:
-    """Write parts of the file, unless the folder may only be read."""
-    others = {name: known for name in ("card", "report") if (known := _kept(folder, name)) is not None}
-    with suppress(OSError):
-        atomic_files.write_json(folder / FILE, others | parts)
-
-
+_FORMAT = 8
 _CODE = Path(__file__).parents[1]
 Stamp = list[list[str | int]]
+
+
+def _kept(folder: Path) -> dict[str, Any]:
+    """Return what is kept of a run; empty where that cannot be read."""
+    file = folder / FILE
+    try:
+        known = None if file.is_symlink() else atomic_files.read_json(file)
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return known if isinstance(known, dict) and known.get("format") == _FORMAT else {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,21 +259,21 @@ class Sources:
     """What a report is made of: files of a run, this version of pscale, and what was asked for."""
 
     folder: Path
-    asked: Sequence[object]  # the version, and the formats of figures; None: no figures
+    asked: Sequence[object]  # the version, its newest file, and the formats of figures; None: no figures
     files: Stamp
 
     @classmethod
-    def of(cls, folder: Path, formats: Sequence[str] | None) -> Sources:
+    def of(cls, folder: Path, formats: Sequence[str] | None = ()) -> Sources:
         """Look at them as they are now: before they are read."""
         data = sorted((folder / "data").glob("*"))
         beside = prediction_file(folder.absolute().parent)
-        files = _stamps(folder, [folder / "run.json", folder / "journal.jsonl", beside, *data])
-        asked = [__version__, None if formats is None else list(formats)]
-        return cls(folder=folder, asked=asked, files=[*files, *_code()])
+        files = _stamps(folder, [*_of_run(folder), folder / "journal.jsonl", beside, *data])
+        asked = [__version__, *_code(), None if formats is None else list(formats)]
+        return cls(folder=folder, asked=asked, files=files)
 
     def drawn(self, file: str = ".") -> Answer | None:
         """Return what the last report said; None if it wrote no such file, or anything has changed since."""
-        known = _kept(self.folder, "report")
+        known = _kept(self.folder)
         try:
             written = [self.folder / name for name, *_ in known["written"]]
             new = self.folder / file not in (self.folder, *written)
@@ -295,17 +286,29 @@ class Sources:
 
     def remember(self, written: Sequence[Path], answer: Answer) -> None:
         """Note that a report was made of these, and what it said."""
-        _keep(self.folder, report=self._now(written) | {"answer": asdict(answer)})
+        self.keep(**self._now(written), answer=asdict(answer))
+
+    def keep(self, **parts: Any) -> None:
+        """Keep parts beside what is known of the same files, unless the folder may only be read."""
+        others = known if (known := _kept(self.folder)).get("files") == self.files else {}
+        kept = {**others, "format": _FORMAT, "files": self.files, **parts}
+        with suppress(OSError):
+            atomic_files.write_json(self.folder / FILE, kept)
 
     def _now(self, written: Sequence[Path]) -> dict[str, Any]:
         return {"asked": self.asked, "files": self.files, "written": _stamps(self.folder, written)}
 
 
-def _code() -> Stamp:
-    """Return the newest file of what analyses and reports, which may be edited in place."""
+def _of_run(folder: Path) -> list[Path]:
+    """Return what changes when a run does: launches add files to its data."""
+    return [folder / "run.json", folder / "data"]
+
+
+def _code() -> list[int]:
+    """Return number and newest time of the files that analyse and report, which may be edited in place."""
     parts = ("analysis", "report", "report/topics", "report/templates", "runs", "simulator")
     entries = [entry for part in parts for entry in os.scandir(_CODE / part) if entry.is_file()]
-    return [["pscale", len(entries), max(entry.stat().st_mtime_ns for entry in entries)]]
+    return [len(entries), max(entry.stat().st_mtime_ns for entry in entries)]
 
 
 def _stamps(folder: Path, paths: Iterable[Path]) -> Stamp:
@@ -339,8 +342,6 @@ def write_changed(path: Path, content: str | bytes) -> Path:
 
 
 # A folder of runs, a card each: what was run when, how it went, and its best figure
-
-_VERSION = 7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -378,20 +379,15 @@ def cards(root: Path, suite: str | None = None) -> list[Card]:
 
 def card(folder: Path, findings: Findings | None = None) -> Card:
     """Return the card of a run: as kept if the run has not changed since, else of its `findings`."""
-    stamp = [_VERSION, *_stamp(folder)]
-    kept = _kept(folder, "card")
-    if isinstance(kept, dict) and kept.get("stamp") == stamp:
-        known: dict[str, Any] = {field.name: kept.get(field.name) for field in fields(Card)}
-        if not mismatch(Card, known):
+    now, kept = _stamps(folder, _of_run(folder)), _kept(folder)
+    with suppress(KeyError, TypeError):
+        known = {field.name: kept["card"][field.name] for field in fields(Card)}
+        if [each for each in kept["files"] if each in now] == now and not mismatch(Card, known):
             return Card(**(known | {"path": str(folder)}))  # the folder may have been moved
+    sources = Sources.of(folder)
     made = _made(folder, findings)
-    _keep(folder, card={"stamp": stamp, **asdict(made)})
+    sources.keep(card=asdict(made))
     return made
-
-
-def _stamp(folder: Path) -> list[int]:
-    """Return what changes when a run does: launches add files to its data."""
-    return [int(of) for *_, of in _stamps(folder, (folder / "run.json", folder / "data"))]
 
 
 def _made(folder: Path, findings: Findings | None) -> Card:
@@ -406,7 +402,7 @@ def _made(folder: Path, findings: Findings | None) -> Card:
         if trouble_of(document):
             return _unreadable(folder, "run.json is damaged")
         read_table(folder / "data", "cases", ("case",), damaged)
-        findings = findings or Findings(load(folder))
+        findings = (findings or Findings(load(folder), short=True)).whole
         best = _best(findings)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, ResultsError) as error:
         return _unreadable(folder, str(error) if isinstance(error, ResultsError) else "run.json is damaged")
@@ -418,7 +414,7 @@ def _made(folder: Path, findings: Findings | None) -> Card:
         suite=str(suite.get("name", "")),
         title=str(suite.get("title", "")),
         begun_unix_s=float(begun.min()) if len(begun) else (folder / "run.json").stat().st_mtime,
-        cases=len(document["cases"]),
+        cases=len(run.planned),
         cases_ok=good["case"].nunique(),
         launches=findings.launches,
         failed=findings.unsuccessful,
@@ -431,7 +427,8 @@ def _made(folder: Path, findings: Findings | None) -> Card:
 
 
 def _unreadable(folder: Path, why: str) -> Card:
-    return Card(run=folder.name, path=str(folder), begun_unix_s=sum(_stamp(folder)[:1]) * 1e-9, trouble=why)
+    begun = next((int(time) for name, _, time in _stamps(folder, _of_run(folder))), 0)
+    return Card(run=folder.name, path=str(folder), begun_unix_s=begun * 1e-9, trouble=why)
 
 
 def _best(findings: Findings) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pscale.analysis.contrasts import Comparison
 from pscale.analysis.frames import records
 from pscale.analysis.history import SuiteHistory, is_worse
 from pscale.analysis.stats import Estimate
-from pscale.report.blocks import Headlines, Listing, Picture, Section, Words
+from pscale.report.blocks import Headlines, Picture, Section, Words, listings
 from pscale.report.figure_style import BAD, INK, QUIET, mark, sized, vector
 from pscale.report.table import CASE, Column, Table, Tone, listed, print_list, print_table
 
@@ -260,7 +260,6 @@ def history_document(history: SuiteHistory) -> dict[str, Any]:
 # The history of a suite as a page, in the manner of a run's report
 
 _MOST_DRAWN = 24  # cases that are drawn
-_OPEN = 24  # rows that are not folded away
 _BETTER = "#00818f"
 
 
@@ -282,10 +281,7 @@ def render_history(history: SuiteHistory) -> str:
     lead, drawn = _LEAD, history.cases[:_MOST_DRAWN]
     if len(history.cases) > len(drawn):
         lead += f" {_MOST_DRAWN} of {len(history.cases):,} cases are drawn; the tables have all."
-    tables = [
-        Listing(name=f"history-{place}", table=table, folded=len(table.rows) > _OPEN)
-        for place, table in enumerate(sheet.tables)
-    ]
+    tables = listings(sheet.tables, "history")
     verdict = Headlines(warning="", lines=(("", sheet.headline),), more=lines)
     pictures = [_picture(case, place, history.changes) for place, case in enumerate(drawn)]
     notes = [Words(title="Notes", lines=tuple(sheet.notes))] * bool(sheet.notes)

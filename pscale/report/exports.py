@@ -20,11 +20,11 @@ from pscale.analysis.expect import ALONE, LEAST, REACH, case_names, references
 from pscale.analysis.findings import FORMAT, Findings
 from pscale.analysis.frames import records
 from pscale.analysis.text import clean, plural
-from pscale.report.blocks import DATA
 from pscale.report.brief import write_changed
 from pscale.report.topics.problems import bounds, interval, measured
 from pscale.runs.atomic_files import to_json
 
+DATA = (*FRAMES, "loss")  # names of CSV files
 _FORMULA = ("=", "+", "-", "@")  # what a spreadsheet would compute
 
 

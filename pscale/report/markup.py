@@ -10,7 +10,7 @@ from pscale.analysis.findings import Findings
 from pscale.report.blocks import Topic
 from pscale.report.table import Table
 from pscale.report.topics import TOPICS
-from pscale.report.topics.problems import caution, warnings
+from pscale.report.topics.problems import caution
 
 _CODE = re.compile(r"(`[\w.:= -]+`)")  # of what pscale says; other backticks are somebody's text
 _ANSWERS = 10  # that a pull request lists
@@ -42,14 +42,6 @@ def _lines(findings: Findings, figures: Sequence[str]) -> Iterator[str]:
         yield from ("", f"![{captions.get(name, name)}](<{figure}>)")
     for topic in TOPICS:
         yield from _topic_lines(findings, topic)
-    said = [
-        f"{escaped(about)}: {escaped(words, code=True)}" if about else escaped(words, code=True)
-        for about, words in warnings(findings.rows("warnings"))
-    ]
-    notes = [escaped(note, code=True) for note in findings.notes]
-    for title, lines in (("Warnings", said), ("Notes", notes)):
-        if lines:
-            yield from ("", f"## {title}", "", *(f"* {line}" for line in lines))
 
 
 def render_sheet(findings: Findings, topic: Topic) -> str:
@@ -62,6 +54,9 @@ def _topic_lines(findings: Findings, topic: Topic) -> Iterator[str]:
         yield from ("", escaped(paragraph))
     for table in topic.tables(findings):
         yield from table_lines(table)
+    for title, lines in topic.lists(findings).items():
+        if lines:
+            yield from ("", f"## {title}", "", *(f"* {escaped(line, code=True)}" for line in lines))
 
 
 def table_lines(table: Table) -> Iterator[str]:

@@ -14,6 +14,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
@@ -29,9 +30,9 @@ from pscale.analysis.network import launch_of
 from pscale.analysis.steps import by_waiting, cells, wait_maps
 from pscale.analysis.timeline import Traced, launch_events, shown, since_start, stages, traced, typical_step
 from pscale.errors import ResultsError
-from pscale.report.blocks import Context, Section, Topic
+from pscale.report.blocks import Attachment, Files, Section, Topic
 from pscale.report.brief import write_changed
-from pscale.report.exports import csv_text, data_table
+from pscale.report.exports import DATA, csv_text, data_table
 from pscale.report.figure_style import (
     CLIPPED,
     DELAY,
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 
 _CODE = re.compile(r"`([^`]+)`")
 _VALUE = re.compile(r"\b[a-z]+_\w+ \d[\w.]*|[-+±≥≤]?\d[\d.]*(?: of \d+)? [a-zµ][\w/]*|\d+ of \d+")
+_LARGEST_FILE = 300_000  # bytes of a CSV file inside the page
+_PLAIN = ",;:/?=+$!*'()[]|~{}_.-@"  # in an address
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -78,11 +81,9 @@ def render_page(
 
     `figures` are SVG by name; `data` is what its script draws again, if that is `embedded` already.
     """
-    context = Context(
-        findings=findings,
-        vectors=vectors(figures),
-        csv=cache(lambda name: csv_text(data_table(findings, name))),
-    )
+    drawn = vectors(figures)
+    tables = _attachments(findings, DATA if topics is TOPICS else [topic.name for topic in topics])
+    files = Files(findings.given, tuple(tables))
     head = Head(
         of=f"{findings.suite} · run {findings.run}",
         title=findings.title,
@@ -90,9 +91,20 @@ def render_page(
         source=f"from {text.plural(findings.launches, 'launch')}. Definitions: docs/measurement.md in the "
         "source tree of pscale. Complete tables: `pscale report --format csv`.",
     )
-    sections = [section for topic in topics if (section := topic.section(context))]
+    sections = [section for topic in topics if (section := topic.section(findings, drawn))]
+    sections.append(Section("data", "Data", "The suite, and all tables for programs.", [files]))
     labels = {point.case: point.label for point in findings.rows("cases")}
     return render(head, sections, labels, embedded(findings) if data is None else data)
+
+
+def _attachments(findings: Findings, names: Sequence[str]) -> Iterator[Attachment]:
+    """Yield CSV tables that have rows as files inside the page."""
+    for name in names:
+        content = csv_text(data_table(findings, name))
+        size = len(content.encode())
+        address = f"data:text/csv;charset=utf-8,{quote(content, safe=_PLAIN)}" * (size <= _LARGEST_FILE)
+        if content.count("\n") > 1:
+            yield Attachment(f"{name}.csv", size, address)
 
 
 def vectors(figures: Mapping[str, str]) -> dict[str, Vector]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from pscale.analysis import messages, text
 from pscale.analysis.frames import grouped
 from pscale.analysis.stats import Estimate
 from pscale.predict.outlook import WORDS, Outlook, Row, joined, training_hours
-from pscale.report.blocks import Block, Listing, Picture, Section, Tile, Tiles, Words, band
+from pscale.report.blocks import Picture, Section, Tile, Tiles, Words, band, listings
 from pscale.report.brief import write_changed
 from pscale.report.figure_style import INK, KINDS, Vector, wrapped
 from pscale.report.page import Head, render, vectors
@@ -160,7 +159,7 @@ def write_page(outlook: Outlook, folder: Path, goal: float | None, price: float 
         source="from one step of every rank, as the profile's parts and the network's prices make it. "
         "Definitions: docs/prediction.md.",
     )
-    sections = list(_sections(outlook, vectors(figures), goal, price))
+    sections = _sections(outlook, vectors(figures), goal, price)
     labels = {row.case: row.label for row in outlook.rows}
     folder.parent.mkdir(parents=True, exist_ok=True)
     return write_changed(prediction_file(folder, ".html"), render(head, sections, labels))
@@ -168,43 +167,34 @@ def write_page(outlook: Outlook, folder: Path, goal: float | None, price: float 
 
 def _sections(
     outlook: Outlook, drawn: Mapping[str, Vector], goal: float | None, price: float | None
-) -> Iterator[Section]:
-    found = [*tables(outlook, goal, price)]
-    picture = Picture(
-        name="fan",
-        title="Step by size" if _by_size(outlook) else "Step by case",
-        description="The predicted step of every case, where so many ranks were checked with the interval of "
-        "90% of launches, and measured launches.",
-        vector=drawn["fan"],
-        data=(Listing(name="steps", table=found[0]),),
+) -> list[Section]:
+    fan = Picture(
+        "fan",
+        "Step by size" if _by_size(outlook) else "Step by case",
+        "The predicted step of every case, where so many ranks were checked with the interval of 90% of "
+        "launches, and measured launches.",
+        drawn["fan"],
+        tuple(listings(_steps(outlook), "steps")),
     )
     timeline = Picture(
-        name="timeline",
-        title="One step of some ranks",
-        description="One row per rank, time to the right: the first and last rank of each class of equal "
-        "ranks.",
-        vector=drawn["timeline"],
+        "timeline",
+        "One step of some ranks",
+        "One row per rank, time to the right: the first and last rank of each class of equal ranks.",
+        drawn["timeline"],
     )
-    others = found[1:]
-    factors = [replace(others.pop(0), title="Factors")] if outlook.base else []
-    notes = tuple(_notes(outlook))
-    firsts = Words(title="", lines=tuple(_firsts(outlook)))
-    trust: list[Block] = [Words(title="", lines=outlook.trust)]
-    trust += [Words(title="Notes", lines=notes)] * bool(notes)
-    sections: list[tuple[str, str, str, Sequence[Block]]] = [
-        ("findings", "In short", "", [_tiles(outlook), firsts]),
-        ("steps", "Predicted steps", "How long a step takes, and where its time goes.", [picture]),
-        (
-            "efficiency",
-            "Efficiency by size",
-            "Each factor is the share of time that is not lost to its cause.",
-            [Listing(name="efficiency", table=table) for table in factors],
-        ),
-        ("timeline", "Timeline", "One step, drawn at random.", [timeline]),
-        ("training", "Time to train", "", [Listing(name="training", table=table) for table in others]),
-        ("trust", "Accuracy", "", trust),
-    ]
-    yield from (Section(*section) for section in sections if section[3])
+    factors = listings(_factors(outlook) if outlook.base else (), "efficiency")
+    training = listings(() if goal is None else _training(outlook, goal, price), "training")
+    notes, firsts = tuple(_notes(outlook)), tuple(_firsts(outlook))
+    product = "Each factor is the share of time that is not lost to its cause."
+    sections = (
+        Section("findings", "In short", "", [_tiles(outlook), Words("", firsts)]),
+        Section("steps", "Predicted steps", "How long a step takes, and where its time goes.", [fan]),
+        Section("efficiency", "Efficiency by size", product, factors),
+        Section("timeline", "Timeline", "One step, drawn at random.", [timeline]),
+        Section("training", "Time to train", "", training),
+        Section("trust", "Accuracy", "", [Words("", outlook.trust), *[Words("Notes", notes)] * bool(notes)]),
+    )
+    return [section for section in sections if section.blocks]
 
 
 def _tiles(outlook: Outlook) -> Tiles:

@@ -61,10 +61,9 @@ class Column:
 
     `wide` ones are left out where there is little room, `fold` ones may take several lines. `interval` ones
     write the bounds of an Estimate, all others its value. A page colours `band` ones, efficiencies, writes
-    the bounds of `bounded` ones below the value, and draws `bar` ones, shares. `case` is what all of the
-    column is about. `get` takes the value out of a finding, by the name of its attribute or a function of
-    it: see `listed`. Of a declared column, heading, `write` and the `hint` of a page follow from that. A
-    `note` is part of what stands below the table.
+    the bounds of `bounded` ones below the value, and draws `bar` ones, shares. `get` takes the value out of a
+    finding, by the name of its attribute or a function of it: see `listed`. Of a declared column, heading,
+    `write` and the `hint` of a page follow from that. A `note` is part of what stands below the table.
     """
 
     name: str = ""
@@ -75,7 +74,6 @@ class Column:
     band: bool = False
     bounded: bool = False
     bar: bool = False
-    case: str = ""
     get: str | Callable[[Any], Value] = ""
     hint: str = ""
     note: str = ""
@@ -124,7 +122,7 @@ class Table:
     """A table: one tone and as many values as columns in every row.
 
     In a `grouped` one several rows in turn are about what the first of them begins with. `cases` are those
-    that the rows are about, empty for a row about several. `files` are names of the data for programs.
+    that the rows are about, empty for a row about several.
     """
 
     title: str
@@ -133,7 +131,6 @@ class Table:
     caption: str = ""
     grouped: bool = False
     cases: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
 
     @property
     def note(self) -> str:
@@ -174,13 +171,11 @@ def listed(
     filled: bool = False,
     tone: Callable[[Any], Tone] = lambda _: "",
     case: Callable[[Any], str] = lambda finding: getattr(finding, "case", ""),
-    files: tuple[str, ...] = (),
 ) -> Iterator[Table]:
     """Yield a table with a row for each finding, of what its columns get; none without findings.
 
     The name of a declared column is one too. A `filled` table has no columns that no finding has a value for.
-    Below it stands what the columns of `explain` mean. Its data are the frame of the findings, unless `files`
-    name others.
+    Below it stands what the columns of `explain` mean.
     """
     found = list(findings)
     named = (Column(get=column) if isinstance(column, str) else column for column in columns)
@@ -194,7 +189,6 @@ def listed(
             caption=caption,
             grouped=grouped,
             cases=tuple(map(case, found)),
-            files=files or (type(found[0]).__name__,) * hasattr(found[0], "declared"),
         )
         yield table.filled() if filled else table
 

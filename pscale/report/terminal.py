@@ -13,7 +13,7 @@ from pscale.analysis.findings import Findings
 from pscale.report.figure_style import KINDS
 from pscale.report.table import print_list, print_table
 from pscale.report.topics import TOPICS
-from pscale.report.topics.problems import caution, warnings
+from pscale.report.topics.problems import caution
 
 
 def render_terminal(findings: Findings, console: Console, *, plot: bool = False) -> None:
@@ -30,9 +30,6 @@ def render_terminal(findings: Findings, console: Console, *, plot: bool = False)
         console.print()
         render_plots(findings, console)
     render_topics(findings, console, [topic.name for topic in TOPICS])
-    said = [f"{about}: {words}" if about else words for about, words in warnings(findings.rows("warnings"))]
-    for title, lines in (("Warnings", said), ("Notes", findings.notes)):
-        print_list(title, lines, console)
     console.print()
     console.print(Text(f"Data and logs: {text.clean(findings.path)}", style="dim"), soft_wrap=True)
 
@@ -55,6 +52,8 @@ def render_topics(findings: Findings, console: Console, names: Collection[str]) 
         for table in topic.tables(findings):
             print_table(table, console, explained=table.note not in said)
             said.add(table.note)
+        for title, lines in topic.lists(findings).items():
+            print_list(title, lines, console)
 
 
 def _header(findings: Findings) -> Iterator[Text]:

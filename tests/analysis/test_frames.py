@@ -7,7 +7,7 @@ from synthetic import Point, summary_of, write_run
 from pscale.analysis import frames as module
 from pscale.analysis.columns import FRAMES, frame, rows
 from pscale.analysis.findings import Findings
-from pscale.analysis.frames import load, records, shortened
+from pscale.analysis.frames import load, records, seeds_as_launches, shortened, steps
 from pscale.config import Plan
 from pscale.errors import ResultsError
 from pscale.report.exports import csv_text, render_json
@@ -52,6 +52,40 @@ def assert_same(found, expected):
     table = found.astype(texts).set_index(keys)[columns].sort_index()
     assert list(table.index) == list(expected.index)
     assert table.to_numpy(float) == pytest.approx(expected.to_numpy(float), nan_ok=True)
+
+
+def test_cases_that_differ_in_the_seed_alone_are_launches_of_one_case(tmp_path):
+    points = [
+        Point(
+            ranks=ranks,
+            compute_s=0.1 * seed,
+            train={"seed": seed},
+            series=f"dp · seed {seed}",
+            label=f"{ranks} ranks · seed {seed}",
+            losses=[3.0, seed],
+            only_repeats=(0,) if seed == 3 else None,
+        )
+        for ranks in (1, 2)
+        for seed in (1, 2, 3)
+    ]
+    first, *_, last = [point.case.id for point in points]
+    expect = [{"metric": "efficiency", "at_least": 0.5, "cases": [last]}]
+    run = load(write_run(tmp_path / "run", points, repeats=2, steps=3, expect=expect))
+    found, by_seed = Findings(run, short=True), Findings(run)
+    assert [(row.label, row.series, row.launches, row.pending) for row in found.rows("cases")] == [
+        ("1 ranks", "dp", 5, 1),
+        ("2 ranks", "dp", 5, 1),
+    ]
+    assert found.launches == by_seed.launches == 10
+    assert found.launch_steps_s[first] == pytest.approx([0.1, 0.1, 0.2, 0.2, 0.3])
+    assert found.case(first).losses == pytest.approx((3.0, 9 / 5))
+    assert [row.label for row in found.rows("expectations")] == ["2 ranks"]
+    for repeat, seed in ((0, 1), (1, 1), (2, 2), (3, 2), (4, 3)):
+        whole = steps(found.source, first, repeat)
+        assert whole["compute_s"].max() == pytest.approx(0.6 * 0.1 * seed)
+        assert {*whole["repeat"]} == {repeat}
+    assert len(steps(found.source, first)) == 5 * 3 * 5
+    assert seeds_as_launches(by_seed.source).planned.keys() == found.source.planned.keys()
 
 
 def test_launches_without_a_row_are_pending_and_half_written_parts_do_not_count(run):

@@ -156,7 +156,7 @@ def test_runs_of_different_suites_say_so_and_one_network_is_asked_of_one_run(psc
 
 
 def test_the_files_of_a_run_of_many_launches_are_joined_when_it_has_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(publish, "write", lambda *_: None)
+    monkeypatch.setattr(publish, "write", lambda *_: [])
     run = write_run(tmp_path / "run", [Point(ranks=1)], repeats=LEAST, steps=2, joined=False)
     before = render_json(Findings(load(run)))
     assert publish.publish(run)

@@ -49,7 +49,7 @@ CONTRASTS = """
   return found;
 })()
 """
-CASES = "[aria-labelledby=cases-0-t]"
+CASES = "[aria-labelledby=scaling-0-t]"
 COLUMN = f"[...document.querySelectorAll('{CASES} tbody tr')].map(row => row.cells[{{}}].textContent)"
 
 
@@ -186,9 +186,6 @@ def test_the_filter_of_cases_leaves_nothing_of_the_others_in_any_table(shown, na
       .filter((each) => each.checkVisibility()).map((each) => each.textContent.trim())""")
     kept = [label for label in others if all(word in label.lower() for word in first.lower().split())]
     assert not {label for label in others if label not in kept} & {*left}
-    columns = page.value("""[...document.querySelectorAll("td[data-case], th[data-case]")]
-      .filter((each) => each.checkVisibility()).map((each) => each.dataset.case)""")
-    assert {*columns} <= {case for case, label in cases.items() if label in (first, *kept)}
 
 
 @pytest.mark.parametrize("name", ["page", "hostile"])
@@ -200,14 +197,14 @@ def test_a_page_asks_the_network_for_nothing_and_the_console_stays_empty(browser
 
 
 def test_a_click_on_a_heading_sorts_and_another_turns_the_order_round(page):
-    before = page.value(COLUMN.format(2))
+    before = page.value(COLUMN.format(1))
     for order in ("ascending", "descending"):
-        page.value(f"document.querySelectorAll('{CASES} th button')[2].click()")
-        assert page.value(f"document.querySelectorAll('{CASES} th')[2].ariaSort") == order
-        times = [float(text.split()[0]) for text in page.value(COLUMN.format(2)) if text.endswith("ms")]
+        page.value(f"document.querySelectorAll('{CASES} th button')[1].click()")
+        assert page.value(f"document.querySelectorAll('{CASES} th')[1].ariaSort") == order
+        times = [float(text.split()[0]) for text in page.value(COLUMN.format(1)) if text.endswith("ms")]
         assert times == sorted(times, reverse=order == "descending")
-        assert sorted(page.value(COLUMN.format(2))) == sorted(before)
-        assert not page.value(COLUMN.format(2))[-1].endswith("ms")  # without a time
+        assert sorted(page.value(COLUMN.format(1))) == sorted(before)
+        assert not page.value(COLUMN.format(1))[-1].endswith("ms")  # without a time
 
 
 SORTED = """[...document.querySelectorAll("table[data-sort]")].flatMap((table) =>
@@ -270,7 +267,7 @@ def test_a_mark_under_the_pointer_says_its_value_and_what_is_of_the_same_case_st
     assert point_at(page, dot, across=9).startswith("dp 2 ranks")  # a dot is small: near it is enough
     on = "[...document.querySelectorAll('.on')].every((each) => each.dataset.case === {!r})"
     assert page.value(on.format(two.case))
-    assert page.value(f"document.querySelector('{CASES} tr.on').cells[0].textContent") == "dp 2 ranks"
+    assert page.value(f"document.querySelector('{CASES} tr.on').cells[0].textContent") == "2"
     assert page.value("document.querySelectorAll('#breakdown-figure .mark.on').length") > 3
     assert point_at(page, "h1") == ""
     assert page.value("document.querySelectorAll('.on, .linked').length") == 0
@@ -303,7 +300,7 @@ def test_the_filter_of_cases_acts_on_every_table_and_figure(page):
     page.value("document.activeElement.dispatchEvent(new Event('input'))")
     assert page.value("document.querySelector('nav output').textContent") == "1 of 5"
     shown = f"[...document.querySelectorAll('{CASES} tbody tr')].filter((row) => row.checkVisibility())"
-    assert page.value(f"{shown}.map((row) => row.cells[0].textContent)") == ["dp 4 ranks"]
+    assert page.value(f"{shown}.map((row) => row.cells[0].textContent)") == ["4"]
     marks = "[...document.querySelectorAll('#breakdown-figure .mark')]"
     assert set(page.value(f"{marks}.map((mark) => getComputedStyle(mark).opacity)")) == {"1", "0.12"}
 

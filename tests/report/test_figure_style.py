@@ -6,7 +6,8 @@ from matplotlib.text import Text
 from pictures import fitting
 from synthetic import Point, summary_of
 
-from pscale.cli.report import Pictures, report
+from pscale.cli.options import Report
+from pscale.cli.report import report
 from pscale.report import drawing
 from pscale.report.figure_style import STYLES
 from pscale.report.topics.cases import scaling_figure as scaling
@@ -52,7 +53,7 @@ def test_a_figure_for_a_journal_is_a_column_wide_without_title_and_can_be_read(c
 def test_figures_for_a_journal_are_written_separately_with_their_fonts_and_leave_the_report_alone(
     crowded, capsys
 ):
-    report([Path(crowded.path)], Path(), "terminal", Pictures(style="publication-serif"))
+    report([Path(crowded.path)], Report(style="publication-serif"))
     written = [line for line in capsys.readouterr().out.splitlines() if line.endswith(".pdf")]
     assert len(written) == 5
     assert all("/figures/publication-serif/" in line for line in written)

@@ -12,11 +12,12 @@ from synthetic import Point, write_run
 
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.cli.report import Pictures, report
+from pscale.cli.options import Report
+from pscale.cli.report import report
 from pscale.config import Matrix, Plan
 from pscale.config.axes import DEGREES
 from pscale.errors import ResultsError
-from pscale.report.brief import FILE, Answer, Line, Sources
+from pscale.report.brief import FILE, Answer, Line, Sources, card
 from pscale.report.exports import csv_tables, render_json, write_csv
 
 TESTS = Path(__file__).parents[1]
@@ -45,13 +46,13 @@ def test_a_report_imports_what_its_formats_need_and_of_scipy_nothing_for_figures
 
 def test_the_command_writes_the_page_alone_and_says_where_or_why_not(tmp_path, capsys):
     folder = write_run(tmp_path / "run", [Point(ranks=1), Point(ranks=2)])
-    report([folder], tmp_path, "html", Pictures(formats=None))
+    report([folder], Report(as_format="html", figures=False))
     assert capsys.readouterr().out == f"{folder}/report.html\n"
     assert {path.name for path in folder.iterdir()} == {"run.json", "data", "report.html"}
     (folder / "report.html").unlink()
     (folder / "report.html").mkdir()
     with pytest.raises(ResultsError, match="cannot write in"):
-        report([folder], tmp_path, "html", Pictures(formats=None))
+        report([folder], Report(as_format="html", figures=False))
 
 
 def times_of(folder):
@@ -69,7 +70,8 @@ def test_a_report_leaves_files_alone_that_would_be_the_same(tmp_path, pscale):
     assert status == 0
     first = times_of(folder)
     assert {"report.html", "report.md", "scaling.svg"} <= first.keys()
-    assert sources.drawn() is not None
+    assert card(folder).cases == 2
+    assert sources.drawn() is not None, "what a list of runs has read is kept beside it"
     assert pscale("report", str(folder))[1] == said
     (folder / FILE).unlink()  # as in a clone
     assert sources.drawn() is None
@@ -86,7 +88,7 @@ def test_a_report_is_written_again_when_its_run_or_a_file_of_it_has_changed(tmp_
         file.write_text("made")
     page = str(folder / "report.html")
     line = Line(name="weak", size="2 ranks", figure="97 %", answer="holds", judged="holds", causes="")
-    answer = Answer(suite="weak", folder="", lines=(line,), sentences=(("Holds.",),), concerns="", page=page)
+    answer = Answer(suite="weak", lines=(line,), sentences=(("Holds.",),), concerns="", page=page)
     Sources.of(folder, ["svg"]).remember(written, answer)
     assert Sources.of(folder, ["svg"]).drawn() == answer
     assert Sources.of(folder, ["png"]).drawn() is None
@@ -95,7 +97,7 @@ def test_a_report_is_written_again_when_its_run_or_a_file_of_it_has_changed(tmp_
     assert Sources.of(folder, ["svg"]).drawn() is None
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"report": {"asked": 1, "files": 2, "written": 3}}'])
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 8, "asked": 1, "files": 2, "written": 3}'])
 def test_a_note_of_what_was_drawn_that_is_none_counts_for_nothing(tmp_path, content):
     (tmp_path / FILE).write_text(content)
     assert Sources.of(tmp_path, []).drawn() is None

@@ -124,9 +124,7 @@ def line(name="weak", answer="holds", causes="lost: transfer 2.0%, load imbalanc
 
 def answer(suite="weak", lines=(), sentences=(), concerns="2 warnings"):
     page = f"reports/{suite}/2026-01-01T000000-abcd/report.html"
-    return Answer(
-        suite=suite, folder="", lines=tuple(lines), sentences=tuple(sentences), concerns=concerns, page=page
-    )
+    return Answer(suite=suite, lines=tuple(lines), sentences=tuple(sentences), concerns=concerns, page=page)
 
 
 def printed(*answers, width, full="pscale report --full"):

@@ -1,11 +1,14 @@
 "use strict";
 // What a page does beyond what it says: a page without this has all of its content.
 (() => {
+  const element = (tag, attributes = {}, ...inside) => {
+    const made = Object.assign(document.createElement(tag), attributes);
+    made.append(...inside);
+    return made;
+  };
+
   // What is under the pointer or the focus, and everything on the page that is about the same case.
-  const tip = document.createElement("div");
-  tip.id = "tip";
-  tip.setAttribute("role", "status");
-  tip.hidden = true;
+  const tip = element("div", { id: "tip", role: "status", hidden: true });
   document.body.append(tip);
 
   const say = (text, x, y) => {
@@ -112,13 +115,7 @@
     table.addEventListener("pointerleave", () => link(""));
   }
 
-  // Elements, and numbers as the report writes them.
-  const element = (tag, attributes = {}, ...inside) => {
-    const made = Object.assign(document.createElement(tag), attributes);
-    made.append(...inside);
-    return made;
-  };
-
+  // Numbers as the report writes them.
   const digits = (value, count = 3) => String(Number(value.toPrecision(count)));
   const duration = (ns) => {
     const [factor, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]].find(([least]) => Math.abs(ns) >= least) ?? [1, "ns"];
@@ -268,9 +265,7 @@
   // A canvas as wide as its box, drawn in the colours of day; at night it is turned like the figures.
   const FONT = '12px ui-sans-serif, system-ui, "Segoe UI", Arial, "DejaVu Sans", sans-serif';
   const board = (box, label, draw) => {
-    const canvas = element("canvas", { tabIndex: 0 });
-    canvas.setAttribute("role", "application");
-    canvas.setAttribute("aria-label", label);
+    const canvas = element("canvas", { tabIndex: 0, role: "application", ariaLabel: label });
     box.append(canvas);
     let asked = 0;
     const redraw = () => {
@@ -303,12 +298,7 @@
     });
     return element("label", {}, `${name} `, select);
   };
-  const button = (text, label, onclick) => {
-    const made = element("button", { type: "button", textContent: text, onclick });
-    made.setAttribute("aria-label", label);
-    made.title = label;
-    return made;
-  };
+  const button = (textContent, title, onclick) => element("button", { type: "button", textContent, title, ariaLabel: title, onclick });
   const cut = (pen, text, width) => {
     if (pen.measureText(text).width <= width) return text;
     while (text && pen.measureText(`${text}…`).width > width) text = text.slice(0, -1);
@@ -781,11 +771,8 @@
   for (const table of document.querySelectorAll("table[data-sort]")) {
     [...table.tHead.rows[0].cells].forEach((heading, column) => {
       if (!heading.textContent) return;
-      const button = document.createElement("button");
-      button.type = "button";
-      button.append(...heading.childNodes);
-      button.addEventListener("click", () => sort(table, column, heading));
-      heading.append(button);
+      const onclick = () => sort(table, column, heading);
+      heading.append(element("button", { type: "button", onclick }, ...heading.childNodes));
     });
   }
 
@@ -794,14 +781,8 @@
 
   for (const table of document.querySelectorAll("table[data-filter]")) {
     const rows = [...table.tBodies[0].rows];
-    const label = document.createElement("label");
-    const input = document.createElement("input");
-    const count = document.createElement("output");
-    label.className = "filter";
-    input.type = "search";
-    input.placeholder = "words in a row";
-    label.append("Filter ", input, count);
-    table.parentElement.before(label);
+    const count = element("output"), input = element("input", { type: "search", placeholder: "words in a row" });
+    table.parentElement.before(element("label", { className: "filter" }, "Filter ", input, count));
     let texts = null;
     input.addEventListener("input", () => {
       texts ??= new Map(rows.map((row) => [row, words(row)]));

@@ -11,7 +11,6 @@ from pscale.report.topics import (
     resources,
     roofline,
     steps,
-    time_to_loss,
     training,
     variants,
 )
@@ -37,7 +36,7 @@ TOPICS: tuple[Topic, ...] = (
     roofline.TOPIC,
     resources.MEMORY,
     training.LOSS,
-    time_to_loss.TOPIC,
+    training.TIME_TO_LOSS,
     training.LOSS_SCALE,
     training.EXPERTS,
     variants.COMPRESSION,

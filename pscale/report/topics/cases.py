@@ -13,7 +13,7 @@ from pscale.analysis.difference import EQUAL
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import grouped
 from pscale.analysis.stats import Estimate
-from pscale.report.blocks import MOST_CASES, Block, Context, Topic, TopicFigure, with_picture
+from pscale.report.blocks import Topic, TopicFigure
 from pscale.report.figure_style import BAD, FAINT, QUIET, Colour, describe, mark, narrow, sized, wrapped
 from pscale.report.table import Column, Columns, Table, Tone, Value, Written, listed
 from pscale.report.topics import predictions
@@ -52,28 +52,18 @@ _PANELS = {
 
 
 def tables(findings: Findings) -> Iterator[Table]:
-    """Yield step time, speed-up and efficiency of every case, by series or all in one table."""
-    if findings.side_by_side or any(point.run for point in findings.rows("cases")):
-        yield from every_case(findings, "Cases")
-        return
-    columns = _columns(findings, wide=False)
-    for series, points in findings.series.items():
-        caption = "" if any(point.efficiency for point in points) else "No base case, so no efficiency."
-        title = findings.titled("Scaling", series)
-        yield from listed(title, points, columns, caption=caption, tone=size_tone, filled=True)
-
-
-def every_case(findings: Findings, title: str) -> Iterator[Table]:
     """Yield all cases in one table, without the columns that none of them has a value for.
 
     Names of runs and cases leave narrow terminals little room for figures.
     """
-    columns = (
-        Column(get="run", fold=True),
-        Column("case", fold=True, get=lambda point: point.label.removesuffix(f" · {point.run}")),
-        *_columns(findings, wide=True),
-    )
-    return listed(title, findings.rows("cases"), columns, tone=size_tone, filled=True)
+    points = findings.rows("cases")
+    several = len(findings.series) > 1 or any(point.run for point in points)
+    case = Column("case", fold=True, get=lambda point: point.label.removesuffix(f" · {point.run}"))
+    columns = (Column(get="run", fold=True), case) * several + _columns(findings, wide=several)
+    compares = findings.side_by_side or any(point.efficiency for point in points)
+    caption = "" if compares else "No base case, so no efficiency."
+    title = "Scaling" if _compares(findings) else "Cases"
+    return listed(title, points, columns, caption=caption, tone=size_tone, filled=True)
 
 
 def size_tone(point: Row) -> Tone:
@@ -100,7 +90,7 @@ def _columns(findings: Findings, *, wide: bool) -> tuple[Column, ...]:
     return (
         size_column(findings),
         Column("step", text.duration, get=lambda point: point.step_s or point.status),
-        Column(get="step_s", interval=True, wide=wide),
+        Column(get="step_s", interval=True),
         Column("speed-up", get="speedup", wide=wide),
         Column(get="efficiency", band=True),
         Column(
@@ -118,11 +108,6 @@ def _columns(findings: Findings, *, wide: bool) -> tuple[Column, ...]:
         Column("tokens/s", get="tokens_per_s", wide=True),
         Column("GFLOP/s", get="gflops", wide=True),
     )
-
-
-def _blocks(context: Context) -> Sequence[Block]:
-    data = context.listings(every_case(context.findings, "Every case"), "cases", most=MOST_CASES)
-    return with_picture(context, SCALING.figure, data)
 
 
 def _compares(findings: Findings) -> bool:
@@ -337,7 +322,7 @@ SCALING = Topic(
         "speed-up beside the ideal line; each case with its 95% interval and, as small dots, its launches.",
         draw=scaling_figure,
     ),
-    blocks=_blocks,
+    most=2000,
 )
 
 
@@ -418,7 +403,7 @@ def _evidence(findings: Findings) -> Iterator[Table]:
     how: dict[str, Any] = {"filled": True, "tone": lambda row: "base" if row.base else ""}
     yield from listed("Evidence by size", rows, columns, caption=caption, **how)
     basis = (Column("basis", get=lambda fact: fact[0]), Column("value", fold=True, get=lambda fact: fact[1]))
-    yield from listed("Basis of the evidence", _basis(findings), basis, files=("evidence",))
+    yield from listed("Basis of the evidence", _basis(findings), basis)
 
 
 def _efficiency(row: Row) -> Written:

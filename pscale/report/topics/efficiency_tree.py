@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from pscale.analysis import messages, text
+from pscale.analysis import text
 from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import by_case
-from pscale.report.blocks import Bands, Block, Context, Listing, Topic
-from pscale.report.table import CASE, Column, Table, TableRow, Value, listed
+from pscale.report.blocks import Topic
+from pscale.report.table import CASE, Column, Table, listed
 from pscale.report.topics.cases import size_column, size_tone
 from pscale.report.topics.headline import lost_time
 
-_NAMES = {  # short ones for columns; the numbers of the others are places in the product
-    "overall": ("overall", "1 overall"),
-    "computation": ("computation", "1.1 computation"),
-    "threads": ("threads", "1.1.1 threads"),
-    "parallel": ("parallel", "1.2 parallel"),
-    "load_balance": ("balance", "1.2.1 load balance"),
-    "communication": ("commun.", "1.2.2 communication"),
-    "serialisation": ("serial.", "1.2.2.1 serialisation"),
-    "transfer": ("transfer", "1.2.2.2 transfer"),
-    "unaccounted": ("unacc.", "unaccounted"),
+_NAMES = {
+    "overall": "overall",
+    "computation": "computation",
+    "threads": "threads",
+    "parallel": "parallel",
+    "load_balance": "balance",
+    "communication": "commun.",
+    "serialisation": "serial.",
+    "transfer": "transfer",
+    "unaccounted": "unacc.",
 }
 _WIDE = ("threads", "unaccounted")
 _OF_PART = ("parallel", "load_balance", "serialisation", "transfer", "computation")
 _SHORT = 0.01  # of the step: what is shorter is left out
 _SLIGHT = 0.995  # of the wall is left by an axis that is shown together with others of its kind
 _OTHERS = " others"
-_MOST_TREES, _MOST_ACROSS = 4, 12  # on the page
 
 
 def tables(findings: Findings) -> Iterator[Table]:
@@ -41,32 +41,25 @@ def tables(findings: Findings) -> Iterator[Table]:
 
 def _by_case(findings: Findings) -> Iterator[Table]:
     """Yield a row a case; cases side by side are in one table."""
-    found = findings.of_case("efficiency")
-    factors = _factors(found.values())
-
-    def parallel(point: Row) -> Value:
-        return found[point.case].parallel  # type: ignore[no-any-return]
-
+    trees = findings.of_case("efficiency")
+    factors, size = _factors(trees.values()), size_column(findings)
     columns = (
-        CASE if findings.side_by_side else size_column(findings),
-        *(_column(factor, lambda point: found[point.case]) for factor in factors),
-        Column("95% interval", text.percent_interval, interval=True, wide=True, get=parallel),
+        CASE
+        if findings.side_by_side
+        else replace(size, get=lambda tree: size.value(findings.case(tree.case))),
+        *map(_column, factors),
+        Column(get="parallel", interval=True, wide=True),
     )
     caption = f"{_product(factors)}; 95% interval: of parallel"
-    for series, measured in _groups(findings):
-        title = findings.titled("Efficiency", series)
-        yield from listed(title, measured, columns, caption=caption, tone=size_tone, files=("efficiency",))
+    tone = {point.case: size_tone(point) for point in findings.rows("cases")}
+    for series, points in _groups(findings):
+        title, rows = findings.titled("Efficiency", series), [trees[point.case] for point in points]
+        yield from listed(title, rows, columns, caption=caption, tone=lambda tree: tone[tree.case])
 
 
-def _column(factor: str, tree: Callable[[Any], Row] = lambda tree: tree) -> Column:
-    """Return the column of a factor; `tree` finds it for a row."""
-    return Column(
-        _NAMES[factor][0],
-        text.percent,
-        wide=factor in _WIDE,
-        band=factor != "unaccounted",
-        get=lambda row: getattr(tree(row), factor),
-    )
+def _column(factor: str) -> Column:
+    is_loss = factor == "unaccounted"
+    return Column(_NAMES[factor], wide=factor in _WIDE, band=not is_loss, bounded=not is_loss, get=factor)
 
 
 def _factors(trees: Iterable[Row]) -> list[str]:
@@ -137,50 +130,9 @@ def _worst_first(trees: Sequence[Row]) -> Sequence[Row]:
     return [*ordered[: -len(slight)], together]
 
 
-def _blocks(context: Context) -> Sequence[Block]:
-    """Return the tree of every series, or of many cases their table."""
-    findings = context.findings
-    groups = _groups(findings)
-    if not groups:
-        return []
-    wide = max(len(points) for _, points in groups) > _MOST_ACROSS
-    if findings.side_by_side or wide or len(groups) > _MOST_TREES:
-        cases = context.listings(_by_case(findings), "efficiency")
-    else:
-        cases = [_tree(context, *group) for group in groups]
-    return [Bands(), *cases, *context.listings(_parts(findings), "parts")]
-
-
-def _tree(context: Context, series: str, points: Sequence[Row]) -> Listing:
-    """Return the tree of one series: a row a factor, a column a case."""
-    found = context.findings.of_case("efficiency")
-    factors = _factors(found.values())
-    unit = "ranks × threads" if any(point.threads > 1 for point in points) else "ranks"
-    rows: list[TableRow] = []
-    for name in factors:
-        values = [getattr(found[point.case], name) for point in points]
-        if name == "unaccounted":  # a loss: in words, so that it gets no band of an efficiency
-            values = [text.MISSING if value is None else text.percent(value) for value in values]
-        rows.append(("base" if name == "overall" else "", (_NAMES[name][1], *values)))
-    sizes = (
-        Column(messages.short_size(point), text.percent, band=True, bounded=True, case=point.case)
-        for point in points
-    )
-    intervals = any(getattr(value, "low", None) is not None for _, row in rows for value in row)
-    table = Table(
-        title=context.findings.titled("Efficiency tree", series),
-        columns=(Column(f"factor, at … {unit}"), *sizes),
-        rows=tuple(rows),
-        caption=f"{_product(factors)}.{' Small: 95% intervals.' * intervals}",
-    )
-    name = f"tree-{len(series)}-{points[0].case}"
-    return Listing(name=name, table=table, files=context.files("efficiency"), ordered=False)
-
-
 TOPIC = Topic(
     name="efficiency",
     title="Efficiency",
     lead="Each factor is the share of the time that is not lost to its cause.",
     tables=tables,
-    blocks=_blocks,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from pscale.analysis import messages, text
 from pscale.analysis.columns import Row
@@ -10,7 +10,17 @@ from pscale.analysis.efficiency import LOSSES
 from pscale.analysis.findings import Findings
 from pscale.analysis.messages import EVERY, scaled, size
 from pscale.analysis.stats import Estimate
-from pscale.report.blocks import Block, Context, Headlines, Part, Stack, Tile, Tiles, Topic, band, show
+from pscale.report.blocks import (
+    Block,
+    Headlines,
+    Part,
+    Stack,
+    Tile,
+    Tiles,
+    Topic,
+    band,
+    show,
+)
 from pscale.report.figure_style import CAUSES, KINDS
 from pscale.report.table import CASE, Column, Table, Value, Written, listed
 from pscale.report.topics.cases import size_column, size_tone
@@ -39,6 +49,8 @@ _NAMES = {"useful": "useful", **LOSSES}
 def tables(findings: Findings) -> Iterator[Table]:
     """Yield the figures of the sentences that no other topic has."""
     yield from (*ranking(findings, "split"), *_delay_costs(findings))
+    if not findings.side_by_side and len(findings.verdicts) > 1:
+        yield from _series(findings)
 
 
 _delay_costs = show(
@@ -91,7 +103,6 @@ def lost_time(findings: Findings) -> Iterator[Table]:
         caption=caption,
         tone=size_tone,
         filled=True,
-        files=("lost_time",),
     )
 
 
@@ -99,35 +110,26 @@ def _is_seen(share: Estimate | None) -> bool:
     return share is not None and share.value >= _VISIBLE
 
 
-def _blocks(context: Context) -> Sequence[Block]:
-    """Return the head of the page."""
-    findings = context.findings
+def _head(findings: Findings) -> Iterator[Block]:
+    """Yield the verdict in large letters, its figures, and where steps go."""
     said = [(text.clean(line.topic), text.clean(line.text)) for line in findings.headlines]
     own, of_all = ([line for line in said if (line[0] == EVERY) == every] for every in (False, True))
     sentences, folded = own[:_SENTENCES], own[_SENTENCES:]
     if folded and (in_all := _overview(findings)):
         sentences, folded = [("", in_all)], own
-    blocks: list[Block] = [
-        Headlines(
-            warning=findings.oversubscribed,
-            lines=(*sentences, *of_all),
-            more=tuple(folded[:_FOLDED]),
-            left_out=len(folded[_FOLDED:]),
-            concerns=tuple(concerns(findings)),
-        )
-    ]
-    blocks += context.listings(tables(findings), "answers")
-    if not findings.side_by_side:
-        largest = [findings.case(each.case) for each in findings.rows("verdicts") if each.case]
-        if len(largest) == 1:
-            blocks.append(Tiles(items=tuple(_tiles(findings, largest[0]))))
-        if len(largest) <= _SENTENCES:
-            blocks += _stacks(findings, largest)
-        else:
-            blocks += context.listings(lost_time(findings), "lost")
-        if len(largest) > 1:
-            blocks += context.listings(_series(findings), "series")
-    return blocks
+    yield Headlines(
+        warning=findings.oversubscribed,
+        lines=(*sentences, *of_all),
+        more=tuple(folded[:_FOLDED]),
+        left_out=len(folded[_FOLDED:]),
+        concerns=tuple(concerns(findings)),
+    )
+    largest = [findings.case(each.case) for each in findings.rows("verdicts") if each.case]
+    if findings.side_by_side or len(largest) > _SENTENCES:
+        return
+    if len(largest) == 1:
+        yield Tiles(items=tuple(_tiles(findings, largest[0])))
+    yield from _stacks(findings, largest)
 
 
 def _overview(findings: Findings) -> str:
@@ -222,5 +224,5 @@ TOPIC = Topic(
     name="verdict",
     title="In short",
     tables=tables,
-    blocks=_blocks,
+    head=_head,
 )

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _MOST_DRAWN = 4  # more bands hide each other
 _BAND = 0.15  # opacity
-_FILES = ("models", "laws", "law_predictions", "named_laws")
 
 
 def _time(known: Estimate) -> str:
@@ -56,14 +55,14 @@ def tables(findings: Findings) -> Iterator[Table]:
         made = [row for row in rows if row.step_s]
         title = findings.titled("Predicted step", model.series)
         caption = " ".join(messages.projections(made))
-        yield from listed(title, made, _PROJECTED, caption=caption, files=("projections", "law_predictions"))
+        yield from listed(title, made, _PROJECTED, caption=caption)
         if model.model in laws:
             yield from _fitted(model, laws[model.model], predicted[model.model], findings)
         elif model.asked:
             refused.append((model.series, model.asked, "law", model.refusal))
         for why, missing in grouped((row for row in rows if row.refusal), lambda row: row.refusal).items():
             refused.append((model.series, [row.ranks for row in missing], "parts", why))
-    yield from listed("Sizes not predicted", refused, _REFUSED, tone=lambda _: "bad", files=("models",))
+    yield from listed("Sizes not predicted", refused, _REFUSED, tone=lambda _: "bad")
 
 
 def _fitted(model: Row, laws: Sequence[Row], predicted: Sequence[Row], findings: Findings) -> Iterator[Table]:
@@ -90,9 +89,7 @@ def _fitted(model: Row, laws: Sequence[Row], predicted: Sequence[Row], findings:
         title = f"{title}: {text.clean(model.series)}"
     named = [row for row in findings.rows("named_laws") if row.model == model.model]
     caption = " ".join(messages.laws(model, laws, steps, named))
-    return listed(
-        title, laws, columns, caption=caption, tone=lambda law: "base" * (law.part == "step"), files=_FILES
-    )
+    return listed(title, laws, columns, caption=caption, tone=lambda law: "base" * (law.part == "step"))
 
 
 def drawn(findings: Findings) -> list[list[Row]]:
@@ -152,9 +149,8 @@ def _beside_measured(findings: Findings) -> Iterator[Table]:
         *(Column(kind, str, wide=True, get=both(kind)) for kind in kinds),
     )
     caption = "by kind: predicted → measured, per step of the mean rank" * bool(kinds)
-    files = ("predicted", "predicted_kinds")
     rows = findings.rows("predicted")
-    yield from listed("Predicted beside measured", rows, columns, caption=caption, files=files)
+    yield from listed("Predicted beside measured", rows, columns, caption=caption)
     columns = ("cases", "mean_error", "largest_error", _INSIDE)
     scores = findings.rows("prediction_score")
     yield from listed("Score of the predictions", scores, columns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pscale.analysis import text
 from pscale.analysis.columns import Row
@@ -13,7 +13,7 @@ from pscale.analysis.frames import grouped
 from pscale.analysis.resources import NOTICED
 from pscale.analysis.scaling import FINE
 from pscale.config.metrics import METRICS, unit_of
-from pscale.report.blocks import Block, Context, Downloads, Facts, Quote, Topic, Words, show
+from pscale.report.blocks import Topic, show
 from pscale.report.table import CASE, Column, Table, Tone, Value, Written, listed
 
 _OF_ONE_CASE = {"straggler", "injected"}  # warnings that name a rank, a phase, a purpose
@@ -22,8 +22,14 @@ _SIGNS: dict[Answer, str] = {"holds": "✓", "falls short": "✗", "undecided": 
 
 
 def tables(findings: Findings) -> Iterator[Table]:
-    """Yield failures, what others took from the cores, then expectations."""
-    yield from (*failures(findings), *_interference(findings), *expectations(findings))
+    """Yield failures and cases without a result, what others took from the cores, then expectations."""
+    for each in (failures, _absent, _interference, expectations):
+        yield from each(findings)
+
+
+def _lists(findings: Findings) -> Mapping[str, Sequence[str]]:
+    said = (f"{about}: {words}" if about else words for about, words in warnings(findings.rows("warnings")))
+    return {"Warnings": [*said], "Notes": findings.notes}
 
 
 failures = show(
@@ -160,19 +166,6 @@ def caution(findings: Findings) -> str:
     return f"Caution: {said}; see below." if said else ""
 
 
-def _blocks(context: Context) -> Sequence[Block]:
-    """Return failures and cases without a result, with their reasons, expectations, warnings and notes."""
-    findings = context.findings
-    blocks: list[Block] = [
-        *context.listings(failures(findings), "failures"),
-        *context.listings(_interference(findings), "interference"),
-        *context.listings(_absent(findings), "absent"),
-        *context.listings(expectations(findings), "expectations"),
-        *context.listings(_warnings(findings), "warnings"),
-    ]
-    return [*blocks, Words(title="Notes", lines=findings.notes)] if findings.notes else blocks
-
-
 _absent = show(
     "Cases that were not started",
     "cases",
@@ -182,50 +175,32 @@ _absent = show(
 )
 
 
-def _warnings(findings: Findings) -> Iterator[Table]:
-    """Yield warnings with what each is about, those that several cases share once."""
-    columns = (
-        Column("about", fold=True, get=lambda said: said[0] or "the run"),
-        Column("warning", fold=True, get=lambda said: said[1]),
-    )
-    cases = {label: case for case, label in findings.labels.items()}
-    about = warnings(findings.rows("warnings"))
-    return listed("Warnings", about, columns, case=lambda said: cases.get(said[0], ""), files=("warnings",))
-
-
 PROBLEMS = Topic(
     name="problems",
     title="Caveats",
     lead="Check these before relying on the results. Failed and invalid launches are in no average.",
     tables=tables,
-    blocks=_blocks,
+    lists=_lists,
 )
 
 
 # What made the figures
 
 
-def _provenance(context: Context) -> Sequence[Block]:
-    """Return where the run comes from, and what no other topic has: this one is the last."""
-    findings = context.findings
-    first = (("Run", findings.run), ("Suite", findings.suite), ("Launches", f"{findings.launches}"))
-    blocks: list[Block] = [Facts(title="This run", items=_clean((*first, *findings.machine)))]
-    if findings.provenance:
-        blocks.append(Facts(title="Environment", items=_clean(findings.provenance), folded=True))
-    if findings.given:
-        blocks.append(Quote(title="The suite", text=findings.given))
-    if others := context.others():
-        blocks.append(Downloads(title="Tables for programs alone", files=others))
-    return blocks
-
-
-def _clean(items: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    return tuple((text.clean(name), text.clean(value)) for name, value in items if value)
+def _provenance(findings: Findings) -> Iterator[Table]:
+    """Yield where the run comes from, and what is known of its environment."""
+    run = (("Run", findings.run), ("Suite", findings.suite), ("Launches", f"{findings.launches}"))
+    columns = (Column("name", get=lambda fact: fact[0]), Column("value", fold=True, get=lambda fact: fact[1]))
+    for title, facts in (
+        ("This run", (*run, *findings.machine)),
+        ("Environment", findings.provenance),
+    ):
+        yield from listed(title, filter(lambda fact: fact[1], facts), columns)
 
 
 PROVENANCE = Topic(
     name="provenance",
     title="Provenance",
     lead="Machine, software and suite behind these results.",
-    blocks=_provenance,
+    details=_provenance,
 )

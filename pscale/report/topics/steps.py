@@ -313,7 +313,7 @@ def _waits_by_rank(findings: Findings) -> Iterator[Table]:
         Column("in step", str, get=lambda row: int(row[1].argmax())),
     )
     title = f"Wait of every rank: {text.clean(findings.case(case).label)}, launch {repeat + 1}"
-    yield from listed(title, enumerate(cells(findings.wait)), columns, case=lambda _: case, files=("wait",))
+    yield from listed(title, enumerate(cells(findings.wait)), columns, case=lambda _: case)
 
 
 def wait_figure(findings: Findings) -> Figure | None:

@@ -1,4 +1,4 @@
-"""What training learns: loss, its scale, and how evenly experts are used."""
+"""What training learns and how soon: loss, its scale, and how evenly experts are used."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ _ENDS = show(
         Column("unigram baseline", get="loss_unigram"),
     ),
     only=lambda point: point.losses,
-    files=("loss",),
 )
 
 
@@ -243,5 +242,25 @@ EXPERTS = Topic(
             Column("loss", get="loss_last"),
         ),
         only=lambda point: point.dropped_share is not None,
+    ),
+)
+
+
+TIME_TO_LOSS = Topic(
+    name="time-to-loss",
+    title="Time to loss",
+    lead="A larger batch keeps more ranks busy, and takes more text to reach the same loss.",
+    tables=show(
+        "Time to a validation loss",
+        "time_to_loss",
+        (
+            *("target", "ranks", "batch", "seeds", Column("steps", text.number_3, get="to_loss_steps")),
+            *(Column("time", get="to_loss_s"), Column(get="to_loss_s", interval=True)),
+            Column("core-hours", text.number_3, get="to_loss_core_hours"),
+            *(Column("× fewer ranks", get="over"), "answer"),
+        ),
+        explain=("target", "to_loss_s", "over"),
+        grouped=True,
+        filled=True,
     ),
 )

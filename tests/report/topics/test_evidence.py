@@ -213,7 +213,8 @@ def test_the_command_prints_the_sheet_or_writes_it_in_every_format(tmp_path, psc
     assert f"\\includegraphics[width=\\linewidth]{{{pdf}}}" in latex
     assert pscale(*options, "html")[1] == f"{folder}/evidence.html\n"
     page = (folder / "evidence.html").read_text()
-    assert page.count("<section") == 1
+    assert re.findall(r'<section id="(.*?)"', page) == ["evidence", "data"]
+    assert 'download="evidence.csv"' in page
     assert "<svg" in page
     assert "the limit is transfer in sync" in page
 

@@ -10,7 +10,7 @@ from pscale.analysis.frames import load
 from pscale.analysis.messages import of_series
 from pscale.config import Workload
 from pscale.config.workload import Figure
-from pscale.report.blocks import Context, Headlines, Listing
+from pscale.report.blocks import Headlines, Listing
 from pscale.report.topics.headline import TOPIC
 
 TIMED = Workload(command="solver", step_time="t", figures={"t": Figure(regex="(.*)", unit="s")})
@@ -42,7 +42,7 @@ def without_breakdown(run):
 
 def blocks(summary):
     """Return the head of the page, and its other blocks."""
-    head, *others = TOPIC.blocks(Context(findings=summary, vectors={}, csv=str))
+    head, *others = TOPIC.section(summary, {}).blocks
     assert isinstance(head, Headlines)
     return head, others
 

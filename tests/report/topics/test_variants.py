@@ -302,16 +302,19 @@ def test_time_to_loss_is_steps_on_a_line_between_evaluations_times_the_step_time
     [
         (
             {8: "faster", 16: "slower", 32: "equal"},
-            "From a batch of 16 on, more ranks reach this loss no sooner",
+            "From a batch of 16 on, more ranks reach a validation loss of 2.5 no sooner.",
         ),
         ({8: "faster", 16: "undecided"}, "Undecided"),
-        ({8: "slower", 16: "faster"}, "Up to a batch of 16, more ranks reach this loss sooner"),
+        (
+            {8: "slower", 16: "faster"},
+            "Up to a batch of 16, more ranks reach a validation loss of 2.5 sooner.",
+        ),
         ({8: ""}, ""),
     ],
 )
 def test_the_batch_from_which_more_ranks_stop_paying_is_named_where_it_is_decided(answers, said):
     found = messages.stops_paying(
-        [row("time_to_loss", batch=batch, answer=answer) for batch, answer in answers.items()]
+        [row("time_to_loss", batch=batch, answer=answer, target=2.5) for batch, answer in answers.items()]
     )
     assert found.startswith(said)
     assert bool(found) == bool(said)
