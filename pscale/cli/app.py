@@ -86,20 +86,25 @@ def _root(
 def report(options: Report) -> None:
     """Report runs, or print what the report that a run has says in brief: that needs no other imports."""
     from pscale.cli.drawer import Drawer, is_worthwhile
-    from pscale.report.brief import FULL, Sources, print_answers
+    from pscale.report.brief import FULL, Sources, placed, print_answers, print_evidence
 
     reports = options.reports
     folders = [run_folder(path, reports) for path in options.paths or ()] or [run_folder(None, reports)]
     sources = Sources.of(folders[0], options.formats) if options.usual and len(folders) == 1 else None
-    page = "evidence.html" if options.proposes else "report.html" if options.as_format == "html" else "."
-    told = sources.drawn(page) if sources else None
+    told, left = sources.drawn(options.file) if sources else None, folders[0] / options.file
     if told and options.as_format == "html":
-        tell(str(folders[0] / page))
-    elif told and not (options.full or options.plot or options.proposes):
+        tell(str(left))
+    elif told and not options.leaves_files:
+        print(placed(left.read_text(encoding="utf-8"), folders[0]), end="")
+    elif told and not (options.full or options.plot):
         from pscale.cli.console import new_console
 
+        if options.proposes:
+            print_evidence(told, new_console())
         hint = " ".join((FULL, *map(str, options.paths or ())))
         print_answers([told], new_console(highlight=False), full=hint)
+        if options.proposes and options.figures:
+            tell(str(folders[0] / "figures" / "publication" / "evidence.pdf"))
     else:
         draws = options.leaves_files and options.figures and not told and is_worthwhile()
         with Drawer() if draws else nullcontext() as drawer:  # it starts while this process does

@@ -591,7 +591,15 @@ class Report(Options):
     def usual(self) -> bool:
         """Whether its files, if it writes any, are those that other calls may have left."""
         others = self.what_if or self.predict or self.bare or (self.target, self.units) != (None, None)
-        return not others and (self.leaves_files or self.as_format == "html")
+        formats = ("html", "md", "latex") if self.proposes else ("html",)
+        return not others and (self.leaves_files or self.as_format in formats)
+
+    @property
+    def file(self) -> str:
+        """The file in a run's folder that has what is asked for; `.`: what any report has left."""
+        if self.proposes:
+            return "evidence." + {"md": "md", "latex": "tex"}.get(self.as_format, "html")
+        return "report.html" if self.as_format == "html" else "."
 
     @property
     def leaves_files(self) -> bool:

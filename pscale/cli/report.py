@@ -18,13 +18,12 @@ from pscale.cli.drawer import Drawer, is_worthwhile
 from pscale.cli.options import Report
 from pscale.errors import FAILED, INTERRUPTED, PscaleError, UsageError, writing
 from pscale.launch import isolated_process
-from pscale.report.brief import FULL, Answer, Sources, card, print_answers
+from pscale.report.brief import FULL, Answer, Sources, card, placed, print_answers
 from pscale.report.exports import render_json, write_csv
 from pscale.report.figure_style import STYLES
-from pscale.report.markup import render_latex, render_markdown, render_sheet
+from pscale.report.markup import render_latex, render_latex_sheet, render_markdown, render_sheet
 from pscale.report.page import FORMATS, PRINTED, draw_figures, write_all, write_figures, write_page
 from pscale.report.terminal import render_plots, render_terminal, render_topics
-from pscale.report.topics import TOPICS
 from pscale.report.topics.cases import EVIDENCE
 from pscale.runs.journal import Journal, writing_in
 from pscale.runs.run_folders import run_folder
@@ -33,10 +32,6 @@ from pscale.simulator.network import Network
 
 _READ = ("terminal", "html", "md", "latex")  # by people, who look at so many cases and no more
 _LONGEST = 200  # characters of a folder's name
-_FIGURE = r"""
-% \usepackage{graphicx}; drawn by the same command without -f latex:
-\begin{figure} \centering \includegraphics[width=\linewidth]{RUN/figures/publication/evidence.pdf}
-\caption{Time and efficiency by size, with 95\% intervals} \end{figure}"""
 _REFRESHES = 2  # a second
 
 
@@ -81,10 +76,10 @@ def report(
             print(render_sheet(findings, EVIDENCE), end="") if proposal else print(render_markdown(findings))
         case "json":
             print(render_json(findings))
+        case "latex" if proposal:
+            print(placed(render_latex_sheet(findings, EVIDENCE), Path(findings.path)), end="")
         case "latex":
-            print(render_latex(findings, (EVIDENCE,) if proposal else TOPICS), end="")
-            if proposal:
-                tell(_FIGURE.replace("RUN", findings.path))
+            print(render_latex(findings), end="")
         case "csv":
             with _writing(folder):
                 _tell(write_csv(findings, folder / "csv"))
@@ -93,7 +88,7 @@ def report(
                 topic = EVIDENCE if proposal else None
                 _tell([write_page(findings, folder, None if options.figures else {}, topic)])
         case _:
-            _report(findings, options, drawer, None if proposal and not drawn else sources, drawn=drawn)
+            _report(findings, options, drawer, sources, drawn=drawn)
             if proposal and options.leaves_files and options.figures:
                 _tell([folder / "figures" / "publication" / "evidence.pdf"])
 

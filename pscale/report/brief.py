@@ -9,7 +9,7 @@ import os
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,6 +20,7 @@ from rich.text import Text
 from pscale import __version__
 from pscale.analysis.text import clean
 from pscale.errors import ResultsError
+from pscale.report.table import Table, print_topic
 from pscale.runs import atomic_files
 from pscale.runs.run_folders import check, prediction_file, run_folders
 from pscale.runs.run_shape import mismatch, trouble_of
@@ -57,17 +58,22 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a run says in brief; `sentences` compare variants, where the suite compares no sizes."""
+    """What a run says in brief; `sentences` compare variants, where the suite compares no sizes.
+
+    `evidence` has the paragraphs and the tables of a sheet that the report leaves.
+    """
 
     suite: str
     lines: tuple[Line, ...]
     sentences: tuple[tuple[str, ...], ...]  # of every headline, which may end with any of them
     concerns: str
     page: str = ""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, findings: Findings, page: str = "") -> Self:
         """Return what a findings says first, and where its page is."""
+        from pscale.report.topics.cases import EVIDENCE  # noqa: PLC0415
         from pscale.report.topics.problems import concerns  # noqa: PLC0415 - its libraries take their time
 
         lines = tuple(_lines(findings))
@@ -81,6 +87,10 @@ class Answer:
             ),
             concerns=", ".join(words for words, _ in concerns(findings)),
             page=clean(page),
+            evidence={
+                "paragraphs": [*EVIDENCE.paragraphs(findings)],
+                "tables": [table.document() for table in EVIDENCE.tables(findings)],
+            },
         )
 
     @classmethod
@@ -89,7 +99,19 @@ class Answer:
         lines = tuple(Line(**{name: str(cell) for name, cell in line.items()}) for line in document["lines"])
         texts = {name: str(document[name]) for name in ("suite", "concerns", "page")}
         sentences = tuple(tuple(map(str, each)) for each in document["sentences"])
-        return cls(lines=lines, sentences=sentences, **texts)
+        return cls(lines=lines, sentences=sentences, evidence=document["evidence"], **texts)
+
+
+def print_evidence(answer: Answer, console: Console) -> None:
+    """Print the evidence that a report left, as it was printed then."""
+    tables = map(Table.read, answer.evidence["tables"])
+    print_topic(answer.evidence["paragraphs"], tables, console, set())
+    console.print()
+
+
+def placed(sheet: str, folder: Path) -> str:
+    """Return a sheet in LaTeX that names its figure by the folder of the run."""
+    return sheet.replace("]{figures/", f"]{{{folder}/figures/")
 
 
 def _lines(findings: Findings) -> Iterator[Line]:

@@ -45,7 +45,7 @@ from pscale.report.figure_style import (
     of_phases,
     vector,
 )
-from pscale.report.markup import render_markdown
+from pscale.report.markup import render_latex_sheet, render_markdown, render_sheet
 from pscale.report.topics import TOPICS
 from pscale.report.topics.cases import EVIDENCE
 from pscale.report.topics.headline import COLOURS
@@ -307,7 +307,7 @@ def write_all(
     formats: Sequence[str] = FORMATS,
     drawn: Callable[[], Drawn] | None = None,
 ) -> list[Path]:
-    """Write report.html, report.md, figures/ and a sheet of evidence into `folder`; returns the files.
+    """Write report.html, report.md, figures/ and sheets of evidence into `folder`; returns the files.
 
     Without `formats` there is no figure, neither in a file nor on the page. `drawn` waits for the figures
     where another process has been asked for them.
@@ -319,7 +319,14 @@ def write_all(
     markdown = write_changed(folder / "report.md", render_markdown(findings, linked))
     page = write_page(findings, folder, inline, data=data)
     sheet = {name: svg for name, svg in inline.items() if name == EVIDENCE.name}
-    return [page, markdown, *pictures, *([write_page(findings, folder, sheet, EVIDENCE)] if sheet else [])]
+    return [page, markdown, *pictures, *(_write_sheets(findings, folder, sheet) if sheet else [])]
+
+
+def _write_sheets(findings: Findings, folder: Path, inline: Mapping[str, str]) -> Iterator[Path]:
+    """Write evidence for a proposal in the formats of which it is a sheet of its own."""
+    yield write_page(findings, folder, inline, EVIDENCE)
+    yield write_changed(folder / "evidence.md", render_sheet(findings, EVIDENCE))
+    yield write_changed(folder / "evidence.tex", render_latex_sheet(findings, EVIDENCE))
 
 
 def draw_all(findings: Findings, folder: Path, formats: Sequence[str]) -> Drawn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, Union
@@ -138,6 +138,26 @@ class Table:
         notes = "; ".join(f"{column.name}: {column.note}" for column in self.columns if column.note)
         return (" " if self.caption.endswith(".") else "; ").join(filter(None, (self.caption, notes)))
 
+    def document(self) -> dict[str, Any]:
+        """Return the table as JSON keeps it, as people read it: what its cells hold besides is left out."""
+        names = ("name", "right", "wide", "fold", "note")
+        columns = [{name: getattr(column, name) for name in names} for column in self.columns]
+        rows = [[tone, list(texts)] for tone, texts in self.texts()]
+        return {"title": self.title, "caption": self.caption, "columns": columns, "rows": rows}
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Self:
+        """Return the table of a document."""
+        rows = tuple((tone, tuple(Written(None, cell) for cell in cells)) for tone, cells in document["rows"])
+        columns = tuple(
+            Column(
+                write=str if known["right"] else None,
+                **{name: known[name] for name in known.keys() - {"right"}},
+            )
+            for known in document["columns"]
+        )
+        return cls(title=document["title"], caption=document["caption"], columns=columns, rows=rows)
+
     def filled(self) -> Self:
         """Return the table without the columns that no row has a value for."""
         cells = zip(*(texts for _, texts in self.texts()), strict=True)
@@ -235,6 +255,18 @@ def print_table(table: Table, console: Console, *, explained: bool = True) -> No
     note = replace(table, columns=tuple(column for column, _ in columns)).note
     if explained and note:
         console.print(Text(note, style="dim"))
+
+
+def print_topic(
+    paragraphs: Iterable[str], tables: Iterable[Table], console: Console, captions: set[str]
+) -> None:
+    """Print paragraphs and tables; captions that were printed already are left out, others added to them."""
+    for paragraph in paragraphs:
+        console.print()
+        console.print(Text(paragraph))
+    for table in tables:
+        print_table(table, console, explained=table.note not in captions)
+        captions.add(table.note)
 
 
 def print_list(title: str, lines: Sequence[str], console: Console) -> None:

@@ -11,7 +11,7 @@ from rich.text import Text
 from pscale.analysis import messages, text
 from pscale.analysis.findings import Findings
 from pscale.report.figure_style import KINDS
-from pscale.report.table import print_list, print_table
+from pscale.report.table import print_list, print_topic
 from pscale.report.topics import TOPICS
 from pscale.report.topics.problems import caution
 
@@ -46,12 +46,7 @@ def render_topics(findings: Findings, console: Console, names: Collection[str]) 
     for topic in TOPICS:
         if topic.name not in names:
             continue
-        for paragraph in topic.paragraphs(findings):
-            console.print()
-            console.print(Text(paragraph))
-        for table in topic.tables(findings):
-            print_table(table, console, explained=table.note not in said)
-            said.add(table.note)
+        print_topic(topic.paragraphs(findings), topic.tables(findings), console, said)
         for title, lines in topic.lists(findings).items():
             print_list(title, lines, console)
 

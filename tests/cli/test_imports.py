@@ -42,9 +42,11 @@ def test_a_page_that_a_report_left_is_named_without_drawing_it_again_until_it_ch
     printed, modules = imports(command, tmp_path)
     assert printed == f"{page}\n"
     assert modules & {"pandas", "matplotlib"} == set()
-    printed, modules = imports(["report", folder, "--evidence"], tmp_path)
-    assert f"{folder / 'figures' / 'publication' / 'evidence.pdf'}\n" in printed
-    assert "matplotlib" not in modules
+    for words, end in (([], "figures/publication/evidence.pdf"), (["-f", "md"], "|"), (["-f", "latex"], "")):
+        printed, modules = imports(["report", folder, "--evidence", *words], tmp_path)
+        assert printed.splitlines()[-1].endswith(end)
+        assert "We measured weak scaling" in printed
+        assert modules & {"pandas", "matplotlib"} == set()
     imports(["report", folder, "--target", "0.9", "-f", "html"], tmp_path)
     page.write_bytes(page.read_bytes() + b"<!-- changed -->")
     assert "pandas" in imports(command, tmp_path)[1]
