@@ -31,8 +31,8 @@ class Written(NamedTuple):
 
 Value = Union[str, float, "Estimate", Written, None]  # also numbers with their bounds; None: not known
 Tone = Literal["", "base", "bad", "pending", "good"]
+_KEPT = ("name", "wide", "fold", "note")  # of a column in a document
 TableRow = tuple[Tone, tuple[Value, ...]]
-
 
 _UNIT = re.compile("_(per_s|s|bytes)$")  # at the end of a column's name
 _WRITERS: dict[str, Callable[[Any], str]] = {  # of the numbers of a unit
@@ -140,8 +140,7 @@ class Table:
 
     def document(self) -> dict[str, Any]:
         """Return the table as JSON keeps it, as people read it: what its cells hold besides is left out."""
-        names = ("name", "right", "wide", "fold", "note")
-        columns = [{name: getattr(column, name) for name in names} for column in self.columns]
+        columns = [{name: getattr(each, name) for name in ("right", *_KEPT)} for each in self.columns]
         rows = [[tone, list(texts)] for tone, texts in self.texts()]
         return {"title": self.title, "caption": self.caption, "columns": columns, "rows": rows}
 
@@ -150,11 +149,8 @@ class Table:
         """Return the table of a document."""
         rows = tuple((tone, tuple(Written(None, cell) for cell in cells)) for tone, cells in document["rows"])
         columns = tuple(
-            Column(
-                write=str if known["right"] else None,
-                **{name: known[name] for name in known.keys() - {"right"}},
-            )
-            for known in document["columns"]
+            Column(write=str if column["right"] else None, **{name: column[name] for name in _KEPT})
+            for column in document["columns"]
         )
         return cls(title=document["title"], caption=document["caption"], columns=columns, rows=rows)
 

@@ -33,6 +33,7 @@ BY_NAME = {
     "sha256",
     "packages",
     "environment",
+    "hints",
 }  # groups whose names are not of fields
 # Starts the program of one rank, behind all options of a launcher.
 STARTS_ONE = 'while [ "$1" != -n ]; do shift; done; shift 2; exec "$@"\n'
