@@ -115,7 +115,7 @@ def _report(
         render_topics(findings, console, topics)
     if options.full or options.plot or topics:
         console.print()
-    answer = Answer.of(findings, page_of(findings) if options.leaves_files else "")
+    answer = Answer.of(findings, page_of(findings) if options.leaves_files else "", EVIDENCE)
     written: list[Path] = []
 
     def finish() -> None:
@@ -203,7 +203,7 @@ def publish(folder: Path) -> bool:
         findings = Findings(run, short=True)
         if drawer is not None:
             drawer.ask(findings, folder / "figures", FORMATS)
-        answer = Answer.of(findings, page_of(findings))
+        answer = Answer.of(findings, page_of(findings), EVIDENCE)
         sources.remember(write(findings, (), "screen", drawer), answer)
     card(folder, findings)  # `pscale list` reads cards alone
     print(json.dumps(asdict(answer)))

@@ -27,6 +27,7 @@ from pscale.runs.run_shape import mismatch, trouble_of
 
 if TYPE_CHECKING:
     from pscale.analysis.findings import Findings
+    from pscale.report.blocks import Topic
 
 FULL = "pscale report --full"
 _MOST = 10  # lines of all runs
@@ -71,9 +72,8 @@ class Answer:
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, findings: Findings, page: str = "") -> Self:
+    def of(cls, findings: Findings, page: str = "", sheet: Topic | None = None) -> Self:
         """Return what a findings says first, and where its page is."""
-        from pscale.report.topics.cases import EVIDENCE  # noqa: PLC0415
         from pscale.report.topics.problems import concerns  # noqa: PLC0415 - its libraries take their time
 
         lines = tuple(_lines(findings))
@@ -88,9 +88,11 @@ class Answer:
             concerns=", ".join(words for words, _ in concerns(findings)),
             page=clean(page),
             evidence={
-                "paragraphs": [*EVIDENCE.paragraphs(findings)],
-                "tables": [table.document() for table in EVIDENCE.tables(findings)],
-            },
+                "paragraphs": [*sheet.paragraphs(findings)],
+                "tables": [table.document() for table in sheet.tables(findings)],
+            }
+            if sheet
+            else {},
         )
 
     @classmethod
@@ -104,8 +106,7 @@ class Answer:
 
 def print_evidence(answer: Answer, console: Console) -> None:
     """Print the evidence that a report left, as it was printed then."""
-    tables = map(Table.read, answer.evidence["tables"])
-    print_topic(answer.evidence["paragraphs"], tables, console, set())
+    print_topic(answer.evidence["paragraphs"], map(Table.read, answer.evidence["tables"]), console, set())
     console.print()
 
 

@@ -319,14 +319,11 @@ def write_all(
     markdown = write_changed(folder / "report.md", render_markdown(findings, linked))
     page = write_page(findings, folder, inline, data=data)
     sheet = {name: svg for name, svg in inline.items() if name == EVIDENCE.name}
-    return [page, markdown, *pictures, *(_write_sheets(findings, folder, sheet) if sheet else [])]
-
-
-def _write_sheets(findings: Findings, folder: Path, inline: Mapping[str, str]) -> Iterator[Path]:
-    """Write evidence for a proposal in the formats of which it is a sheet of its own."""
-    yield write_page(findings, folder, inline, EVIDENCE)
-    yield write_changed(folder / "evidence.md", render_sheet(findings, EVIDENCE))
-    yield write_changed(folder / "evidence.tex", render_latex_sheet(findings, EVIDENCE))
+    if not sheet:
+        return [page, markdown, *pictures]
+    texts = {"md": render_sheet(findings, EVIDENCE), "tex": render_latex_sheet(findings, EVIDENCE)}
+    sheets = (write_changed(folder / f"evidence.{ending}", text) for ending, text in texts.items())
+    return [page, markdown, *pictures, write_page(findings, folder, sheet, EVIDENCE), *sheets]
 
 
 def draw_all(findings: Findings, folder: Path, formats: Sequence[str]) -> Drawn:
