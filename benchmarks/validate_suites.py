@@ -212,13 +212,14 @@ CHANGED: tuple[Change, ...] = (  # what is so many times as large; chosen before
 
 
 def shaped(name: str, changes: Sequence[Change], *, steps: int, repeats: int) -> str:
-    """Return the suite of some work with these changes of its shape, each a case."""
+    """Return the suite of some work with these changes of its shape, each a case; unchanged it is short."""
     model, plan = (ALONE | SHAPED)[name]
     cases = [
         {
             f"{'train' if field in _OF_TRAIN else 'model'}.{field}": size * (times if field in fields else 1)
             for field, size in TRACED.items()
         }
+        | {"train.steps": steps if fields else 4 * steps}
         for fields, times in changes
     ]
     return f"""
@@ -227,7 +228,7 @@ scaling: throughput
 ranks: {1 if name in ALONE else 2}
 {COMMON}
 model: {model}
-train: {{steps: {steps}, warmup: 2}}
+train: {{warmup: 2}}
 plan: {plan}
 launch: {{oversubscribe: true}}
 repeat: {repeats}

@@ -7,9 +7,9 @@ from pscale.worker.job import JobSpec
 from pscale.worker.recorder import Recorder
 
 
-def alone(kind, repeat, folder, recorder=None):
-    """Take steps of a rank of a kind; return the folder of its tables."""
-    folder.mkdir(exist_ok=True)
+def alone(kind, repeat, folder, recorder=None, copy=0):
+    """Take steps of a rank of a kind as one of its copies; return the folder of all copies."""
+    (data := folder / "data").mkdir(parents=True, exist_ok=True)
     case, sizes = kind.case, kind.case.plan.sizes
     spans = grid.groups(sizes, GROUPS)
     recorder = recorder_of(case) if recorder is None else recorder
@@ -20,12 +20,12 @@ def alone(kind, repeat, folder, recorder=None):
         task="probe",
         repeat=repeat,
         folder=folder,
-        data=folder,
+        data=data,
         launched_unix_s=0.0,
         rank=kind.rank,
     )
-    lone_rank.run(spec, mesh, recorder)
-    return folder
+    lone_rank.run(spec, mesh, recorder, copy, lambda: None)
+    return data
 
 
 def recorder_of(case):

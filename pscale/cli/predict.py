@@ -264,7 +264,7 @@ _LONGEST_S = 86_400.0
 
 @dataclass(frozen=True, kw_only=True)
 class LoneRanks:
-    """Launches ranks alone on this machine; what they leave is in `folder`."""
+    """Launches ranks alone on this machine, in copies at once; what they leave is in `folder`."""
 
     launcher: Launcher
     here: Machine
@@ -285,15 +285,12 @@ class LoneRanks:
             "repeat": repeat,
             "data": str(data),
             "launched_unix_s": time.time(),
-            "rank": kind.rank,
             "seconds": seconds,
-            "cpu_time": kind.cpu_time,
+            **{name: getattr(kind, name) for name in ("rank", "copies", "cpu_time")},
         }
         (folder / "case.json").write_text(json.dumps(document), encoding="utf-8")
-        one = replace(kind.case, ranks=1)
-        started = command(
-            one, self.launcher, worker(folder), self.here, environ=os.environ, root=os.geteuid() == 0
-        )
+        case, root = replace(kind.case, ranks=kind.copies), os.geteuid() == 0
+        started = command(case, self.launcher, worker(folder), self.here, environ=os.environ, root=root)
         with signals_as_interrupts():
             outcome = local.launch(started, folder, kind.case.launch.time_limit_s)
         if outcome.status != "ok":
@@ -303,7 +300,7 @@ class LoneRanks:
 
     def shortage(self, kind: Kind) -> str:
         """Say by how much a rank does not fit in memory; empty if it does, or if that is not known."""
-        needed_bytes = predict_rank(kind.case, kind.rank).total_bytes + EMPTY_PROCESS_BYTES
+        needed_bytes = kind.copies * (predict_rank(kind.case, kind.rank).total_bytes + EMPTY_PROCESS_BYTES)
         limit_bytes = kind.case.launch.memory_limit_bytes or self.here.memory_bytes
         if not limit_bytes or needed_bytes <= limit_bytes:
             return ""
@@ -314,7 +311,13 @@ class LoneRanks:
         )
 
 
-def probed(cases: Sequence[Case], profile: Profile, target: Target, asked: str | None) -> Probes:
+def probed(
+    cases: Sequence[Case],
+    profile: Profile,
+    target: Target,
+    asked: str | None,
+    before: Callable[[], None] = lambda: None,
+) -> Probes:
     """Run the kinds of ranks of cases that a profile does not know alone, for the time that is asked for."""
     if asked is None:
         return Probes(profile)
@@ -323,8 +326,8 @@ def probed(cases: Sequence[Case], profile: Profile, target: Target, asked: str |
     status = new_console(stderr=True).status(f"running ranks alone, one of each kind, for {asked} …")
     with tempfile.TemporaryDirectory(prefix="pscale-probe-") as folder, status:
         ranks = LoneRanks(launcher=launcher, here=here, folder=Path(folder))
-        probes = Probes(profile, ranks, lambda kind: not ranks.shortage(kind))
-        probes.measure(cases, _seconds(asked))
+        probes = Probes(profile, ranks, lambda kind: not ranks.shortage(kind), here.usable_cores)
+        probes.measure(cases, _seconds(asked), before)
     return probes
 
 

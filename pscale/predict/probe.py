@@ -1,15 +1,18 @@
 """Computing that is measured at the shapes of a plan: a rank of each kind runs alone, its peers emulated.
 
-What a network does to a step is not in it: calls take the times of a run or of a described network. Nor is
-what slows computing, such as other programs and ranks on other cores: ranks alone are timed by what they have
-of the CPU. A rank of a traced case is probed in turn, and times are corrected by what it took in the run, of
-which ranks are late as they were; without a run each by itself, as the steps of the probes were.
+As many copies of it run at once as ranks of a node would, which slow each other by their memory, caches and
+clocks. What a network does to a step is not in it: calls take the times of a run or of a described network.
+Nor is what else slows computing, such as other programs: probes are timed by what they have of the CPU. A
+rank of a traced case is probed in turn, and times are corrected by what it took in the run, as far as chance
+does not explain the difference; ranks are late as they were there, and without a run each by itself, as the
+steps of the probes were.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,18 +35,19 @@ from pscale.runs.step_time import Vector, steady
 
 _FILES = "mpi-io", "files"  # ways of loading
 _UNKNOWN = "is taken as long as without: no run tells"
-_LAUNCH_S = 5.0  # of a kind, before it is launched once more
-_MOST_LAUNCHES = 3
+_LAUNCH_S = 1.25  # of a kind, before it is launched once more
+_MOST_LAUNCHES = 9
 _MOST_RANKS = 64  # that are late each by itself
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """Ranks that compute the same, in whatever order: `rank` of `case` stands for them."""
+    """Ranks that compute the same, in whatever order: copies of `rank` of `case` stand for them."""
 
     case: Case
     program: StepProgram
     block: Block
+    copies: int = 1
 
     @property
     def rank(self) -> int:
@@ -66,19 +70,29 @@ class Kind:
 
     @cached_property
     def name(self) -> str:
-        """The same for kinds that compute the same, on as many threads of the same libraries."""
+        """The same for as many copies that compute the same, on as many threads of the same libraries."""
         case, works = self.case, sorted({(each.phase, each.work) for each in self.segments})
-        same = case.threads, case.model.dtype, case.precision, case.launch, works
+        same = self.copies, case.threads, case.model.dtype, case.precision, case.launch, works
         return hashlib.sha256(repr(same).encode()).hexdigest()[:12]
 
 
-Launch = Callable[[Kind, int, float], Path]  # which repeat, for how many seconds; where its tables are
+Launch = Callable[[Kind, int, float], Path]  # which repeat, for how many seconds; where each copy's folder is
 
 
-def kinds_of(case: Case) -> list[Kind]:
-    """Return the kinds of the ranks of a case."""
-    program, alone = step_program(case), _alone(case)
-    return _distinct(Kind(case=alone, program=program, block=block) for block in program.blocks)
+def kinds_of(case: Case, cores: int = 1) -> list[Kind]:
+    """Return the kinds of the ranks of a case, on nodes of so many cores."""
+    program, alone, copies = step_program(case), _alone(case), _copies(case, cores)
+    return _distinct(
+        Kind(case=alone, program=program, block=block, copies=copies) for block in program.blocks
+    )
+
+
+def _copies(case: Case, cores: int) -> int:
+    """Return how many ranks of a node compute at once: in a pipeline some wait for the others."""
+    plan, on_node = case.plan, min(case.ranks, case.launch.ranks_per_node or case.ranks)
+    parts = case.train.micro_batches * plan.virtual_stages
+    busy = parts / (parts + plan.pp - 1)
+    return max(1, min(round(on_node * busy), cores // case.threads))
 
 
 def check_probe(cases: Sequence[Case], *, priced: bool, anywhere: bool) -> None:
@@ -116,18 +130,26 @@ class Probes:
     """What kinds of ranks computed alone, beside the profile of a run or an empty one."""
 
     def __init__(
-        self, profile: Profile, launch: Launch | None = None, fits: Callable[[Kind], bool] = lambda _: True
+        self,
+        profile: Profile,
+        launch: Launch | None = None,
+        fits: Callable[[Kind], bool] = lambda _: True,
+        cores: int = 1,
     ):
-        self._profile, self._launch, self._fits = profile, launch, fits
+        self.profile = profile
+        self._launch, self._fits, self._cores = launch, fits, cores
         self._kinds: dict[str, list[Kind]] = {}  # by case
         self._found: dict[str, list[LaunchTimes]] = {}
         self._references: dict[str, tuple[Case, Kind]] = {}  # traced, by case that is predicted
 
-    def measure(self, cases: Sequence[Case], seconds: float) -> None:
+    def measure(
+        self, cases: Sequence[Case], seconds: float, before: Callable[[], None] = lambda: None
+    ) -> None:
         """Probe the kinds of ranks of cases that the profile does not know, in so many seconds together.
 
-        A rank of the traced case on the nearest number of ranks is probed in turn with those of each case. Of
-        a case that does not fit in memory, ranks with fewer layers are.
+        A rank of the traced case on the nearest number of ranks is probed in turn with those of each case, in
+        rounds of random order; what is done `before` each is not counted. Of a case that does not fit in
+        memory, ranks with fewer layers are.
         """
         for case in sorted(cases, key=lambda case: case.ranks):
             self._kinds[case.id] = self._kinds_that_fit(case)
@@ -138,47 +160,54 @@ class Probes:
         for case in cases:
             traced = self._nearest(case)
             if traced and not all(map(self._is_known, self._kinds[case.id])):
-                self._references[case.id] = traced, kinds_of(traced)[0]
+                self._references[case.id] = traced, self._kinds_of(traced)[0]
         asked = _distinct([*asked, *(kind for _, kind in self._references.values())])
-        ends = time.monotonic() + seconds
         rounds = min(max(int(seconds / len(asked) / _LAUNCH_S), 1), _MOST_LAUNCHES)
-        launches = [(kind, repeat) for repeat in range(rounds) for kind in asked]
-        for number, (kind, repeat) in enumerate(launches):
-            share = (ends - time.monotonic()) / (len(launches) - number)
-            assert self._launch
-            times = _times(self._launch(kind, repeat, max(share, 0.0)), kind, repeat)
-            self._found.setdefault(kind.name, []).append(times)
+        order, left_s = random.Random(0), seconds
+        for repeat in range(rounds):
+            before()
+            began, share = time.monotonic(), max(left_s, 0.0) / (rounds - repeat) / len(asked)
+            for kind in order.sample(asked, len(asked)):
+                assert self._launch
+                times = _times(self._launch(kind, repeat, share), kind, repeat)
+                self._found.setdefault(kind.name, []).append(times)
+            left_s -= time.monotonic() - began
+            if left_s <= 0:
+                break
 
     def profile_for(self, case: Case) -> Profile:
         """Return the profile to predict a case by: of computing, what its own kinds of ranks took."""
-        profile, kinds = self._profile, self._kinds.get(case.id, [])
+        profile, kinds = self.profile, self._kinds.get(case.id, [])
         probed = [self._found[kind.name] for kind in kinds if not self._is_known(kind)]
         if not probed:
             return profile
         reference = self._references.get(case.id)
-        factors = self._factors(reference[1]) if reference else []
-        if factors:
-            probed = [[*map(_times_longer, launches, factors)] for launches in probed]
-        parts = parts_of([launch for launches in probed for launch in launches])
+        factors = self._factors(reference[1]) if reference else np.ones(0)
+        certain = _certain(np.log(factors), profile, reference[0]) if reference and len(factors) else 0.0
+        if certain:
+            probed = [[*map(_times_longer, launches, factors**certain)] for launches in probed]
+        spread, degrees = _spread(profile, probed)
+        parts = parts_of([launch for launches in probed for launch in _at_median(launches)])
         longer_s = _longer_s(profile)
-        scatter = _scatter(profile) if factors else None
+        scatter = _scatter(profile) if len(factors) else None
         scattered = {key: _scattered(each, scatter) for key, each in parts.segments.items()}
         segments = {key: _slowed(each, longer_s or 0.0) for key, each in scattered.items()}
         notes = [_measured_by(probed, len(kinds)) + ", by CPU time" * kinds[0].cpu_time]
         layers = kinds[0].case.model.layers
         if layers < case.model.layers:
             notes[0] += f", with {layers} of {case.model.layers} layers, which is what fits in memory"
-        if reference and factors:
+        if reference and len(factors):
+            usual = float(np.median(factors))
             notes.append(
-                f"computing is multiplied by {np.median(factors):.2f}: so much longer ranks of "
-                f"{reference[0].label} took in the run than one alone, in turn with these"
+                f"computing is multiplied by {usual**certain:.2f}: ranks of {reference[0].label} took "
+                f"{usual:.2f} times as long in the run as in probes in turn with these, of which chance "
+                f"explains {1 - certain:.0%}"
             )
         else:
-            notes.append("by how much ranks of a node and other programs slow computing is left out")
+            notes.append("by how much other programs, and ranks beyond the cores, slow computing is left out")
         if any(each.overlapped and each.work for each in segments.values()):
             known = _UNKNOWN if longer_s is None else f"takes {duration_3(longer_s)} longer, as in the run"
             notes.append(f"computing while an exchange is under way {known}")
-        spread, degrees = _spread(profile, probed)
         return replace(
             profile,
             segments={**profile.segments, **segments},
@@ -192,58 +221,83 @@ class Probes:
 
     def _kinds_that_fit(self, case: Case) -> list[Kind]:
         """Return the kinds of ranks of a case, of half its layers until they fit, one a stage at least."""
-        kinds, model = kinds_of(case), case.model
+        kinds, model = self._kinds_of(case), case.model
         unit = case.plan.pp * case.plan.virtual_stages * (model.every if model.kind == "moe" else 1)
         fewer = max(model.layers // 2 // unit, 1) * unit
         if fewer >= model.layers or all(map(self._fits, kinds)):
             return kinds
         return self._kinds_that_fit(replace(case, model=replace(model, layers=fewer)))
 
+    def _kinds_of(self, case: Case) -> list[Kind]:
+        return [self._narrowed(kind) for kind in kinds_of(case, self._cores)]
+
+    def _narrowed(self, kind: Kind) -> Kind:
+        """Return a kind in half as many copies until they fit, in one at least."""
+        fewer = kind.copies // 2
+        return self._narrowed(replace(kind, copies=fewer)) if fewer and not self._fits(kind) else kind
+
     def _is_known(self, kind: Kind) -> bool:
-        profile = self._profile
+        profile = self.profile
         same = kind.case.threads in profile.threads and kind.case.model.dtype in profile.dtypes
         works = {each.work for each in profile.segments.values()}
         return same and all(each.work in works for each in kind.segments if each.operations)
 
     def _nearest(self, case: Case) -> Case | None:
         """Return the traced case that tells most of how computing of a case is slowed."""
-        traced = self._profile.cases
+        traced = self.profile.cases
         same = [each for each in traced if each.threads == case.threads and not each.ghost.gflops]
         return min(same, key=lambda each: abs(math.log(each.ranks / case.ranks)), default=None)
 
-    def _factors(self, reference: Kind) -> list[float]:
+    def _factors(self, reference: Kind) -> Vector:
         """Return for each launch of a traced rank alone by how much longer it computed in the run.
 
         Computing while an exchange is under way is left out: a lone rank has no exchanges.
         """
-        profile, segments = self._profile, reference.segments[1:]  # the first is between steps
+        profile, segments = self.profile, reference.segments[1:]  # the first is between steps
         plain = [place for place, each in enumerate(segments) if each.operations and not each.overlapped]
         in_run_s = sum(profile.segments[segments[place].key].times.mean for place in plain)
-        launches = self._found[reference.name]
-        alone_s = [float(np.median(each.ranks[0].segments[:, plain].sum(axis=1))) for each in launches]
-        return [in_run_s / each for each in alone_s] if in_run_s and all(alone_s) else []
+        alone_s = [float(_steps(launch, plain).mean()) for launch in self._found[reference.name]]
+        return in_run_s / np.array(alone_s) if in_run_s and all(alone_s) else np.ones(0)
+
+
+def _certain(logs: Vector, profile: Profile, traced: Case) -> float:
+    """Return the share of a factor's logarithm that chance in the run and in probes does not explain."""
+    squared = profile.spread**2 if profile.degrees else 0.0
+    error = squared / max(len(profile.steps_s.get(traced.id, ())), 1)
+    error += float(logs.var(ddof=1)) / len(logs) if len(logs) > 1 else squared
+    centre = float(np.median(logs))
+    return max(1 - error / centre**2, 0.0) if centre else 0.0
 
 
 def _paces(case: Case, probed: Sequence[Paces]) -> Iterator[Paces]:
     """Yield launches of all ranks, each late by itself."""
-    random, ranks = np.random.default_rng(0), min(case.ranks, _MOST_RANKS)
+    draws, ranks = np.random.default_rng(0), min(case.ranks, _MOST_RANKS)
     for number, pace in enumerate(probed):
-        whole, count = pace.common * pace.own[:, 0], len(pace.common)
-        own = np.stack([np.roll(whole, random.integers(count)) for _ in range(ranks)], axis=1)
+        copies, count = (pace.common[:, None] * pace.own).T, len(pace.common)
+        own = np.stack(
+            [np.roll(copies[rank % len(copies)], draws.integers(count)) for rank in range(ranks)], axis=1
+        )
         one = np.ones(count)
         yield Paces(case=case.id, repeat=number, ranks=ranks, common=one, calls=one, own=own)
 
 
 def _times(data: Path, kind: Kind, repeat: int) -> LaunchTimes:
-    """Return the times of a probe, without the first steps, in which the machine warms up."""
-    case = kind.case
-    table: pd.DataFrame = store.read_part(data, "events", case.id, repeat).to_pandas()
+    """Return the times of the copies of a probe, without the first steps, in which the machine warms up."""
+    tables = [_events(copy, kind.case.id, repeat) for copy in sorted(data.iterdir())]
+    last = min(int(table["step"].max()) for table in tables)  # a copy may have taken one step more
+    ranks = [of_rank(kind.rank, table[table["step"] <= last], kind.block) for table in tables]
+    lengths = np.mean([each.segments.sum(axis=1) for each in ranks], axis=0)
+    first = min(steady(lengths).start, len(lengths) - 1)
+    steps = tuple(each.since(first) for each in ranks)
+    return LaunchTimes(case=kind.case, repeat=repeat, program=kind.program, ranks=steps)
+
+
+def _events(data: Path, case: str, repeat: int) -> pd.DataFrame:
+    """Return the events of a copy, times in whole ns."""
+    table: pd.DataFrame = store.read_part(data, "events", case, repeat).to_pandas()
     for name in ("enter", "leave", "wait"):
         table[name] = np.rint(table[f"{name}_s"].to_numpy(np.float64) * 1e9).astype(np.int64)
-    times = of_rank(kind.rank, table, kind.block)
-    lengths = times.segments.sum(axis=1)
-    first = min(steady(lengths).start, len(lengths) - 1)
-    return LaunchTimes(case=case, repeat=repeat, program=kind.program, ranks=(times.since(first),))
+    return table
 
 
 def _times_longer(launch: LaunchTimes, factor: float) -> LaunchTimes:
@@ -256,9 +310,15 @@ def _rank_times_longer(times: RankTimes, factor: float) -> RankTimes:
     return replace(times, **{name: getattr(times, name) * factor for name in names})
 
 
-def _steps(launch: LaunchTimes) -> Vector:
-    """Return the computing of the steps of a probe."""
-    return np.asarray(launch.ranks[0].segments.sum(axis=1))
+def _at_median(launches: Sequence[LaunchTimes]) -> list[LaunchTimes]:
+    """Return launches of a kind as if each had computed as long as the median one."""
+    means = [float(_steps(launch).mean()) for launch in launches]
+    return [_times_longer(each, np.median(means) / mean) for each, mean in zip(launches, means, strict=True)]
+
+
+def _steps(launch: LaunchTimes, places: Sequence[int] | slice = slice(None)) -> Vector:
+    """Return the computing of the steps of a probe, of all copies on average; of some of its segments."""
+    return np.asarray(np.mean([each.segments[:, places].sum(axis=1) for each in launch.ranks], axis=0))
 
 
 def _longer_s(profile: Profile) -> float | None:
@@ -312,4 +372,6 @@ def _measured_by(probed: Sequence[Sequence[LaunchTimes]], kinds: int) -> str:
     steps = sum(len(_steps(launch)) for launches in probed for launch in launches)
     which = "each kind of rank" if len(probed) == kinds else f"{len(probed)} of {kinds} kinds of ranks"
     count = sum(map(len, probed))
-    return f"computing is measured: {steps} steps of {which}, alone, in {count} launch{'es' * (count > 1)}"
+    copies = max(len(launches[0].ranks) for launches in probed)
+    alone = f"alone in {copies} copies at once" if copies > 1 else "alone"
+    return f"computing is measured: {steps} steps of {which}, {alone}, in {count} launch{'es' * (count > 1)}"

@@ -105,7 +105,7 @@ def run(spec: job.JobSpec, comm: mpi.Comm, library: dict[str, str], timeline: jo
     mesh = mpi.MpiMesh(everyone, sizes, spans, recorder, nodes, poll_s=poll_s)
     with watchdog(recorder, mesh, spec.folder, case.launch.hang_after_s):
         if spec.task == "probe":
-            lone_rank.run(spec, mesh, recorder)
+            lone_rank.run(spec, mesh, recorder, comm.rank, comm.Barrier)
             return
         if not measures:
             from pscale.worker.verify import verify  # noqa: PLC0415 - what only proving needs

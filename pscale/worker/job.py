@@ -46,20 +46,21 @@ class JobSpec:
     """What the launcher asks of a job: a case to run once, and where its results go."""
 
     case: Case
-    task: str  # "measure", "verify" or "probe": one rank alone
+    task: str  # "measure", "verify" or "probe": copies of one rank
     repeat: int
     folder: Path  # of this launch
     data: Path  # of the run's tables
     launched_unix_s: float
     counter: str = ""  # file of the StepCounter of whoever waits
-    rank: int = 0  # that is probed, until so many `seconds` after the launch
+    rank: int = 0  # that is probed, in `copies`, until so many `seconds` after the launch
+    copies: int = 1
     seconds: float = 0.0
     cpu_time: bool = False  # and it is timed by its thread's own
 
     @property
     def processes(self) -> int:
         """How many processes there are of it."""
-        return 1 if self.task == "probe" else self.case.ranks
+        return self.copies if self.task == "probe" else self.case.ranks
 
     @classmethod
     def read(cls, folder: Path) -> JobSpec:

@@ -11,6 +11,7 @@ from training.test_dry_run import CASES, named
 
 from pscale.analysis.frames import load
 from pscale.config import Plan
+from pscale.launch.machine import inspect
 from pscale.predict.probe import kinds_of
 
 pytestmark = pytest.mark.slow
@@ -71,8 +72,10 @@ def test_plans_are_predicted_on_a_network_without_any_run(cli):
     document = predicted(cli, suite, "--probe", "6s", "--network", cli.folder / "network.yaml")
     assert document["origin"] == "probes of this machine"
     assert len(document["cases"]) == 3
-    for case in document["cases"]:
-        assert any(note.startswith("computing is measured") for note in case["notes"])
+    for place, case in enumerate(document["cases"]):
+        (measured,) = (note for note in case["notes"] if note.startswith("computing is measured"))
+        at_once = inspect().usable_cores > 1 and place > 0  # the stages of the pipeline take turns
+        assert ("alone in 2 copies at once" if at_once else "alone, in") in measured
         assert 0 < case["losses_s"]["compute"] <= case["step_s"]["value"]
 
 
