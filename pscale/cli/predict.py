@@ -36,15 +36,15 @@ from pscale.launch.outcome import STDERR
 from pscale.launch.runner import signals_as_interrupts, worker
 from pscale.launch.selection import select
 from pscale.launch.target import Target
-from pscale.predict.datasheet import check_sheet, empty_profile, profile_by_sheet
+from pscale.predict.datasheet import by_sheet, check_sheet, profile_by_sheet
 from pscale.predict.engine import Prediction
 from pscale.predict.engine import predict as predict_case
 from pscale.predict.flows import predict_flows
 from pscale.predict.outlook import bases_of, outlook
 from pscale.predict.probe import Kind, Probes, check_probe
-from pscale.predict.profile import Profile, kept_calibration, small_models
+from pscale.predict.profile import Profile, empty_profile, kept_calibration, small_models
 from pscale.predict.record import hash_of, recorded
-from pscale.predict.trust import by_sheet, replays, sentences
+from pscale.predict.trust import replays, sentences
 from pscale.report.predictions import print_outlook, write_page
 from pscale.runs import predictions as records
 from pscale.runs.atomic_files import to_json

@@ -17,8 +17,7 @@ from pscale.predict.network import Fabric
 from pscale.predict.profile import Calibrated, CallKey, CallTimes, Machine, Profile, SegmentTimes, call_key
 from pscale.predict.step_program import Segment
 from pscale.runs.step_time import Vector
-from pscale.simulator.datasheet import DataSheet
-from pscale.simulator.network import Algorithm, moved_bytes, rounds
+from pscale.simulator.network import Algorithm, DataSheet, moved_bytes, rounds
 from pscale.training.meta_arrays import Compute
 
 _NOTHING = np.zeros(1)

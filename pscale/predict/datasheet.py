@@ -1,4 +1,4 @@
-"""Profiles without measurements: of a machine by its data sheet, and of one that probes are to measure."""
+"""The profile of a machine by its data sheet: nothing of it was measured."""
 
 from __future__ import annotations
 
@@ -10,25 +10,9 @@ from pscale.analysis.text import rate, size_of
 from pscale.config import Case
 from pscale.errors import UsageError
 from pscale.predict.profile import Machine, Paces, Profile
-from pscale.simulator.datasheet import DataSheet
+from pscale.simulator.network import DataSheet
 from pscale.training.prediction import fullest_rank
 from pscale.training.prediction import predict as predict_rank
-
-
-def empty_profile(host: str, cpu_model: str, cores: int) -> Profile:
-    """Return the profile of a machine of which nothing was measured."""
-    machine = Machine(host=host, cpu_model=cpu_model, cores=cores, ranks_per_node=cores)
-    return Profile(
-        origin="probes of this machine",
-        machine=machine,
-        segments={},
-        calls={},
-        paces=(),
-        steps_s={},
-        ranks_of={},
-        spread=float("nan"),
-        degrees=0,
-    )
 
 
 def profile_by_sheet(sheet: DataSheet, case: Case) -> Profile:
@@ -47,13 +31,7 @@ def profile_by_sheet(sheet: DataSheet, case: Case) -> Profile:
     return Profile(
         origin=f"the data sheet {sheet.origin}",
         machine=Machine(host=sheet.name, cpu_model="", cores=sheet.cores or 0, ranks_per_node=1),
-        segments={},
-        calls={},
         paces=(paces,),
-        steps_s={},
-        ranks_of={},
-        spread=float("nan"),
-        degrees=0,
         dtypes=(dtype,),
         threads=(case.threads,),
         notes=tuple(_notes(sheet, case)),
@@ -92,3 +70,11 @@ def _notes(sheet: DataSheet, case: Case) -> Iterator[str]:
             f"a rank needs {size_of(needed_bytes)} of memory and has {size_of(limit_bytes)}: so this cannot "
             "run, and the time is that of a machine as fast with more memory"
         )
+
+
+def by_sheet(sheet: DataSheet) -> list[str]:
+    """Say how far to trust predictions by a data sheet."""
+    return [
+        f"By data sheet: no time of {sheet.name} was measured, and no interval is known. docs/machines.md "
+        "compares such predictions with published times of training, which took longer."
+    ]

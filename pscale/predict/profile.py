@@ -12,7 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ from pscale.predict.step_program import Segment, StepProgram, step_program
 from pscale.runs.atomic_files import read_json, write_json
 from pscale.runs.schema import AMONG_ALL, BETWEEN_TWO, TO_ROOT
 from pscale.runs.step_time import Vector, steady, step_times
-from pscale.simulator.datasheet import DataSheet
+from pscale.simulator.network import DataSheet
 from pscale.worker import calibration
 
 QUANTILES = 64
@@ -166,13 +166,13 @@ class Profile:
 
     origin: str
     machine: Machine
-    segments: Mapping[str, SegmentTimes]
-    calls: Mapping[CallKey, CallTimes]
-    paces: tuple[Paces, ...]
-    steps_s: Mapping[str, tuple[float, ...]]
-    ranks_of: Mapping[str, int]
-    spread: float
-    degrees: int
+    segments: Mapping[str, SegmentTimes] = field(default_factory=dict)
+    calls: Mapping[CallKey, CallTimes] = field(default_factory=dict)
+    paces: tuple[Paces, ...] = ()
+    steps_s: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    ranks_of: Mapping[str, int] = field(default_factory=dict)
+    spread: float = float("nan")
+    degrees: int = 0
     cases: tuple[Case, ...] = ()
     dtypes: tuple[str, ...] = ()
     threads: tuple[int, ...] = ()
@@ -201,6 +201,12 @@ class Profile:
         calls = [(key, vars(each)) for key, each in self.calls.items()]
         text = json.dumps(vars(self) | {"calls": calls}, sort_keys=True, default=_plain)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def empty_profile(host: str, cpu_model: str, cores: int) -> Profile:
+    """Return the profile of a machine of which nothing was measured."""
+    machine = Machine(host=host, cpu_model=cpu_model, cores=cores, ranks_per_node=cores)
+    return Profile(origin="probes of this machine", machine=machine)
 
 
 def small_models(case: Case) -> list[Case]:

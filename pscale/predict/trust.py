@@ -11,7 +11,6 @@ from pscale.analysis.columns import Row
 from pscale.analysis.frames import Run
 from pscale.predict.engine import Prediction, predict
 from pscale.predict.profile import Profile, case_of
-from pscale.simulator.datasheet import DataSheet
 
 _MOST = 8  # cases that are replayed
 _DRAWS = 80
@@ -84,11 +83,3 @@ def sentences(
 
 def _cases(count: int) -> str:
     return f"{count} case" if count == 1 else f"{count} cases"
-
-
-def by_sheet(sheet: DataSheet) -> list[str]:
-    """Say how far to trust predictions by a data sheet."""
-    return [
-        f"By data sheet: no time of {sheet.name} was measured, and no interval is known. docs/machines.md "
-        "compares such predictions with published times of training, which took longer."
-    ]

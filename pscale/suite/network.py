@@ -16,8 +16,7 @@ from pscale.config.axes import DEGREES, HALVES
 from pscale.config.choices import Group, NonEmpty, Number
 from pscale.config.metrics import measured
 from pscale.errors import SuiteError, UsageError
-from pscale.simulator.datasheet import DataSheet
-from pscale.simulator.network import ALL, IDEAL, OFFERED, Link, Network, Tier, Tiers
+from pscale.simulator.network import ALL, IDEAL, OFFERED, DataSheet, Link, Network, Tier, Tiers
 from pscale.suite.document import LONGEST_TEXT, read_document, read_value
 from pscale.suite.problems import Problem, nearest, suite_error, validated
 

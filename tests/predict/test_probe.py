@@ -19,10 +19,9 @@ from pscale.launch.machine import inspect
 from pscale.mesh.alone import Arriving, EmulatedComm
 from pscale.predict import probe as probe_module
 from pscale.predict.costs import Costs
-from pscale.predict.datasheet import empty_profile
 from pscale.predict.engine import predict
 from pscale.predict.probe import Probes, kinds_of
-from pscale.predict.profile import Distribution
+from pscale.predict.profile import Distribution, empty_profile
 from pscale.predict.step_program import step_program
 from pscale.worker import lone_rank
 from pscale.worker.job import JobSpec
