@@ -95,7 +95,7 @@ def test_a_run_evaluates_between_its_steps_as_on_one_rank_and_reports_the_loss(c
     assert one["validation_losses"] == pytest.approx(two["validation_losses"], rel=1e-12)
     assert one["validation_losses"][1] < one["validation_losses"][0]
     assert one["evaluate_s"] > 0
-    assert "Time to a validation loss of" in (cli.newest().folder / "report.md").read_text()
+    assert "## Time to a validation loss" in (cli.newest().folder / "report.md").read_text()
 
 
 def test_verify_finds_a_reduction_that_is_missing(cli, tiny, sitecustomize):
