@@ -73,7 +73,7 @@ from pscale.launch.runner import run as launch
 from pscale.launch.target import find_target
 from pscale.parallel.recompute import executed_flops
 from pscale.predict.costs import Costs
-from pscale.predict.datasheet import empty_profile
+from pscale.predict.profile import empty_profile
 from pscale.predict.engine import Interval, Prediction, predict
 from pscale.predict.flows import predict_flows
 from pscale.predict.network import CONGESTED

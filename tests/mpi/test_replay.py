@@ -1,4 +1,4 @@
-"""Under a real MPI: the replay of random programs, and of real ones under every kind of plan."""
+"""Under a real MPI: the replay of programs under every kind of plan."""
 
 import gzip
 import json
@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from trace_format import checked
-from whole_runs import said_by_ranks
 
 from pscale.analysis.frames import by_case, load
 from pscale.analysis.timeline import timeline
@@ -17,11 +16,6 @@ from pscale.cli.trace import trace
 from pscale.errors import UsageError
 
 pytestmark = pytest.mark.slow
-
-
-def test_random_programs_take_as_long_as_their_longest_path():
-    said = said_by_ranks(4, Path(__file__).with_name("replay_programs.py"))
-    assert float(said.rpartition("largest error")[2]) < 1e-12
 
 
 def test_every_moment_of_every_step_is_accounted_for_and_no_step_is_faster_than_the_ideal_one(plans):
