@@ -73,7 +73,6 @@ from pscale.launch.runner import run as launch
 from pscale.launch.target import find_target
 from pscale.parallel.recompute import executed_flops
 from pscale.predict.costs import Costs
-from pscale.predict.profile import empty_profile
 from pscale.predict.engine import Interval, Prediction, predict
 from pscale.predict.flows import predict_flows
 from pscale.predict.network import CONGESTED
@@ -85,6 +84,7 @@ from pscale.predict.profile import (
     SegmentTimes,
     calibrated,
     case_of,
+    empty_profile,
     small_models,
 )
 from pscale.predict.simgrid import MISSING, is_there
