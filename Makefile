@@ -26,7 +26,7 @@ AT_ONCE := --numprocesses=$(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN)))) 
   --no-loadscope-reorder
 WITH_MPICH = $(BIN)/python -m pytest $(PYTEST) $(AT_ONCE)
 WITH_OPENMPI = $(OPENMPI)/python -m pytest $(PYTEST) $(AT_ONCE)
-OF_MPI := blas clock endings hosts libraries plans recorder steady_steps watch workload  # can differ by MPI
+OF_MPI := blas clock endings hosts libraries plans recorder scale steady_steps watch workload  # can differ by MPI
 SOAK ?= 30m
 BENCH ?=
 QUICK ?=
