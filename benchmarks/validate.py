@@ -196,9 +196,9 @@ class Lab:
         path = self.written(text)
         suite = prepare(path, SuiteOptions(), submits=False)
         journal = Journal.create(self.folder / path.stem, suite.suite.name, suite.document())
-        planned, launcher = plan_launches(suite.cases, suite.repeats, 0), suite.launcher()
+        planned, launcher = plan_launches(suite.cases, suite.suite.repeat, 0), suite.launcher()
         settled = partial(settle, journal, suite.fits)
-        for repeat in range(suite.repeats):
+        for repeat in range(suite.suite.repeat):
             now = [each for each in planned if each.repeat == repeat]
             launch(journal, now, launcher, suite.target.machine, settle=settled)
             yield journal.folder
