@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.analysis import contrasts, scaling
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.analysis.stats import Estimate, Sample, ratio
 
@@ -207,8 +208,7 @@ def run(suite: Path, reports: Path, *options: str) -> tuple[Path, float]:
 
 def efficiency(folder: Path) -> Estimate:
     """Return the efficiency of the largest case of a run."""
-    found = load(folder)
-    points = [point for point in scaling.points(found, scaling.step_samples(found)) if point.efficiency]
+    points = [point for point in Findings(load(folder)).rows("cases") if point.efficiency]
     known = max(points, key=lambda point: point.cores).efficiency
     assert known is not None
     return known

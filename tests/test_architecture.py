@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
-from importlib.util import find_spec
+from inspect import ismodule
 from pathlib import Path
 
 import pytest
@@ -138,11 +138,17 @@ def test_every_module_is_in_a_package():
 @pytest.mark.parametrize(
     "path", sorted((PACKAGE.parent / "benchmarks").glob("*.py")), ids=lambda path: path.name
 )
-def test_what_a_benchmark_imports_is_there(path):
+def test_what_a_benchmark_imports_and_names_of_a_module_is_there(path):
+    modules = {}
     for name in imports(path):
         module, _, last = name.rpartition(".")
         if module.partition(".")[0] == "pscale":
-            assert hasattr(import_module(module), last) or find_spec(name), name
+            owner = import_module(module)
+            modules[last] = getattr(owner, last) if hasattr(owner, last) else import_module(name)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            owner = modules.get(node.value.id)
+            assert not ismodule(owner) or hasattr(owner, node.attr), f"{node.value.id}.{node.attr}"
 
 
 def test_only_one_module_knows_mpi():
