@@ -165,8 +165,12 @@ _CASE: tuple[Rule, ...] = (  # of every case that was launched
         "unsteady",
         lambda of: of.times.unsteady > of.times.launches / 2,
         lambda of: (
-            f"Steps were still getting faster or slower in the second half of {of.times.unsteady} of "
-            f"{plural(of.times.launches, 'launch')}. "
+            "Steps were still getting faster or slower in the second half of "
+            + (
+                f"{of.times.unsteady} of {of.times.launches} launches. "
+                if of.times.launches > 1
+                else "the launch. "
+            )
             + ("Use more steps." if no_training(of.planned) else "Increase `train.warmup` or `train.steps`.")
         ),
     ),

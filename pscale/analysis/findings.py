@@ -120,9 +120,8 @@ class Findings:
     run: cached_property[str] = cached_property(lambda of: of.source.name)  # its name
     path: cached_property[str] = cached_property(lambda of: str(of.source.path))  # its folder
     suite: cached_property[str] = cached_property(lambda of: str(of.source.suite.get("name", "")))
-    given: cached_property[str] = cached_property(
-        lambda of: str(of.source.suite.get("given") or "")
-    )  # its file
+    # Its file.
+    given: cached_property[str] = cached_property(lambda of: str(of.source.suite.get("given") or ""))
 
     @cached_property
     def title(self) -> str:
@@ -220,10 +219,8 @@ class Findings:
         demand = {"metric": "efficiency", "at_least": asked.target}
         entries, disturbed = [demand] if points else [], self.of_case("interference")
         answers = expect.expectations(run, points, {}, self._round_s, interference=disturbed, entries=entries)
-        costs, judged = (
-            {row["case"]: row for row in scaling.costs(points)},
-            {row.case: row for row in answers},
-        )
+        costs = {row["case"]: row for row in scaling.costs(points)}
+        judged = {row.case: row for row in answers}
         return contrasts.evidence(run, sizes, self._times, costs, judged=judged, asked=asked)
 
     loss_scaling = _Frame(lambda of: scaling.loss_scaling(of.source))

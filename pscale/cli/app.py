@@ -86,7 +86,7 @@ def _root(
 def report(options: Report) -> None:
     """Report runs, or print what the report that a run has says in brief: that needs no other imports."""
     from pscale.cli.drawer import Drawer, is_worthwhile
-    from pscale.report.brief import FULL, Sources, placed, print_answers, print_evidence
+    from pscale.report.brief import Sources, placed, print_answers, print_evidence
 
     reports = options.reports
     folders = [run_folder(path, reports) for path in options.paths or ()] or [run_folder(None, reports)]
@@ -101,8 +101,7 @@ def report(options: Report) -> None:
 
         if options.proposes:
             print_evidence(told, new_console())
-        hint = " ".join((FULL, *map(str, options.paths or ())))
-        print_answers([told], new_console(highlight=False), full=hint)
+        print_answers([told], new_console(highlight=False), full=options.hint)
         if options.proposes and options.figures:
             tell(str(folders[0] / "figures" / "publication" / "evidence.pdf"))
     else:

@@ -583,6 +583,13 @@ class Report(Options):
         return [*map(str, self.figure_format or ())] if self.figures else None
 
     @property
+    def hint(self) -> str:
+        """The command that prints all tables; empty where they are printed."""
+        from pscale.report.brief import FULL  # its libraries take their time
+
+        return "" if self.full else " ".join((FULL, *map(str, self.paths or ())))
+
+    @property
     def proposes(self) -> bool:
         """Whether it is evidence for a proposal."""
         return self.evidence or self.target is not None or self.units is not None

@@ -18,7 +18,7 @@ from pscale.cli.drawer import Drawer, is_worthwhile
 from pscale.cli.options import Report
 from pscale.errors import FAILED, INTERRUPTED, PscaleError, UsageError, writing
 from pscale.launch import isolated_process
-from pscale.report.brief import FULL, Answer, Sources, card, placed, print_answers
+from pscale.report.brief import Answer, Sources, card, placed, print_answers
 from pscale.report.exports import render_json, write_csv
 from pscale.report.figure_style import STYLES
 from pscale.report.markup import render_latex, render_latex_sheet, render_markdown, render_sheet
@@ -124,8 +124,7 @@ def _report(
             if sources is not None:
                 sources.remember(written, answer)
 
-    full = "" if options.full else " ".join((FULL, *map(str, options.paths or ())))
-    print_answers([answer], new_console(highlight=False), full=full, before_pages=finish)
+    print_answers([answer], new_console(highlight=False), full=options.hint, before_pages=finish)
     if options.style != "screen":
         _tell(written)
 

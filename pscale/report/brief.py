@@ -9,7 +9,7 @@ import os
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -61,7 +61,7 @@ class Line:
 class Answer:
     """What a run says in brief; `sentences` compare variants, where the suite compares no sizes.
 
-    `evidence` has the paragraphs and the tables of a sheet that the report leaves.
+    `paragraphs` and `tables` are the evidence that the report leaves.
     """
 
     suite: str
@@ -69,7 +69,8 @@ class Answer:
     sentences: tuple[tuple[str, ...], ...]  # of every headline, which may end with any of them
     concerns: str
     page: str = ""
-    evidence: Mapping[str, Any] = field(default_factory=dict)
+    paragraphs: tuple[str, ...] = ()
+    tables: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
     def of(cls, findings: Findings, page: str = "", sheet: Topic | None = None) -> Self:
@@ -87,12 +88,8 @@ class Answer:
             ),
             concerns=", ".join(words for words, _ in concerns(findings)),
             page=clean(page),
-            evidence={
-                "paragraphs": [*sheet.paragraphs(findings)],
-                "tables": [table.document() for table in sheet.tables(findings)],
-            }
-            if sheet
-            else {},
+            paragraphs=tuple(sheet.paragraphs(findings)) if sheet else (),
+            tables=tuple(table.document() for table in sheet.tables(findings)) if sheet else (),
         )
 
     @classmethod
@@ -101,12 +98,14 @@ class Answer:
         lines = tuple(Line(**{name: str(cell) for name, cell in line.items()}) for line in document["lines"])
         texts = {name: str(document[name]) for name in ("suite", "concerns", "page")}
         sentences = tuple(tuple(map(str, each)) for each in document["sentences"])
-        return cls(lines=lines, sentences=sentences, evidence=document["evidence"], **texts)
+        paragraphs = tuple(clean(str(words)) for words in document["paragraphs"])
+        tables = tuple(Table.read(table).document() for table in document["tables"])
+        return cls(lines=lines, sentences=sentences, paragraphs=paragraphs, tables=tables, **texts)
 
 
 def print_evidence(answer: Answer, console: Console) -> None:
     """Print the evidence that a report left, as it was printed then."""
-    print_topic(answer.evidence["paragraphs"], map(Table.read, answer.evidence["tables"]), console, set())
+    print_topic(answer.paragraphs, map(Table.read, answer.tables), console, set())
     console.print()
 
 

@@ -151,24 +151,18 @@ _WRITTEN = {
 }
 
 
-def render_latex(findings: Findings) -> str:
-    """Return all tables of a run; its title and name are a comment."""
-    paragraphs = [words for topic in TOPICS for words in topic.paragraphs(findings)]
-    return latex(
-        _heading(findings), (table for topic in TOPICS for table in topic.tables(findings)), paragraphs
-    )
+def render_latex(findings: Findings, topics: Sequence[Topic] = TOPICS) -> str:
+    """Return all tables of a run, or of some topics; its title and name are a comment."""
+    heading = f"{findings.title}, run {findings.run}"
+    paragraphs = [words for topic in topics for words in topic.paragraphs(findings)]
+    return latex(heading, (table for topic in topics for table in topic.tables(findings)), paragraphs)
 
 
 def render_latex_sheet(findings: Findings, topic: Topic) -> str:
     """Return one topic alone, with its figure for publication, by its path from the folder of the run."""
-    sheet = latex(_heading(findings), topic.tables(findings), [*topic.paragraphs(findings)])
     assert topic.figure
     file, caption = f"figures/publication/{topic.figure.name}.pdf", latex_escaped(topic.figure.title)
-    return sheet + _FIGURE.replace("FILE", file).replace("CAPTION", caption)
-
-
-def _heading(findings: Findings) -> str:
-    return f"{findings.title}, run {findings.run}"
+    return render_latex(findings, (topic,)) + _FIGURE.replace("FILE", file).replace("CAPTION", caption)
 
 
 def latex(heading: str, tables: Iterable[Table], paragraphs: Sequence[str] = ()) -> str:

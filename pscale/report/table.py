@@ -31,7 +31,7 @@ class Written(NamedTuple):
 
 Value = Union[str, float, "Estimate", Written, None]  # also numbers with their bounds; None: not known
 Tone = Literal["", "base", "bad", "pending", "good"]
-_KEPT = ("name", "wide", "fold", "note")  # of a column in a document
+_KEPT = ("name", "right", "wide", "fold", "note")  # of a column in a document
 TableRow = tuple[Tone, tuple[Value, ...]]
 
 _UNIT = re.compile("_(per_s|s|bytes)$")  # at the end of a column's name
@@ -140,19 +140,25 @@ class Table:
 
     def document(self) -> dict[str, Any]:
         """Return the table as JSON keeps it, as people read it: what its cells hold besides is left out."""
-        columns = [{name: getattr(each, name) for name in ("right", *_KEPT)} for each in self.columns]
+        columns = [{name: getattr(each, name) for name in _KEPT} for each in self.columns]
         rows = [[tone, list(texts)] for tone, texts in self.texts()]
         return {"title": self.title, "caption": self.caption, "columns": columns, "rows": rows}
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Self:
-        """Return the table of a document."""
-        rows = tuple((tone, tuple(Written(None, cell) for cell in cells)) for tone, cells in document["rows"])
+        """Return the table of a document; raises KeyError, TypeError or ValueError where it is none."""
         columns = tuple(
-            Column(write=str if column["right"] else None, **{name: column[name] for name in _KEPT})
-            for column in document["columns"]
+            Column(clean(str(name)), str if right else None, bool(wide), bool(fold), note=clean(str(note)))
+            for name, right, wide, fold, note in (
+                [each[key] for key in _KEPT] for each in document["columns"]
+            )
         )
-        return cls(title=document["title"], caption=document["caption"], columns=columns, rows=rows)
+        rows: Any = tuple(
+            (tone if tone in _STYLES else "", tuple(Written(None, str(cell)) for cell in cells))
+            for tone, cells in document["rows"]
+        )
+        title, caption = (clean(str(document[name])) for name in ("title", "caption"))
+        return cls(title=title, caption=caption, columns=columns, rows=rows)
 
     def filled(self) -> Self:
         """Return the table without the columns that no row has a value for."""
@@ -254,15 +260,15 @@ def print_table(table: Table, console: Console, *, explained: bool = True) -> No
 
 
 def print_topic(
-    paragraphs: Iterable[str], tables: Iterable[Table], console: Console, captions: set[str]
+    paragraphs: Iterable[str], tables: Iterable[Table], console: Console, notes: set[str]
 ) -> None:
-    """Print paragraphs and tables; captions that were printed already are left out, others added to them."""
+    """Print paragraphs and tables; notes that were printed already are left out, others added to them."""
     for paragraph in paragraphs:
         console.print()
         console.print(Text(paragraph))
     for table in tables:
-        print_table(table, console, explained=table.note not in captions)
-        captions.add(table.note)
+        print_table(table, console, explained=table.note not in notes)
+        notes.add(table.note)
 
 
 def print_list(title: str, lines: Sequence[str], console: Console) -> None:

@@ -103,6 +103,17 @@ def test_a_note_of_what_was_drawn_that_is_none_counts_for_nothing(tmp_path, cont
     assert Sources.of(tmp_path, []).drawn() is None
 
 
+@pytest.mark.parametrize("tables", [5, [5], [{}], [{"title": "", "caption": "", "columns": 1, "rows": []}]])
+def test_tables_of_evidence_that_are_none_count_for_nothing(tmp_path, tables):
+    answer = Answer(suite="weak", lines=(), sentences=(), concerns="")
+    Sources.of(tmp_path).remember([], answer)
+    assert Sources.of(tmp_path).drawn() == answer
+    kept = json.loads((tmp_path / FILE).read_text())
+    kept["answer"]["tables"] = tables
+    (tmp_path / FILE).write_text(json.dumps(kept))
+    assert Sources.of(tmp_path).drawn() is None
+
+
 def rows(content):
     return list(csv.DictReader(io.StringIO(content)))
 
